@@ -1,4 +1,4 @@
-"""``python -m tests.faults``: let the scenarios happen, and tell what was found."""
+"""``python -m tests.faults``: run the scenarios and report the results."""
 
 import argparse
 import os
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from .scenario import Scenario
     from .table import Row
 
-TRIES = 3  # times that a scenario may happen, as long as its machine is at fault
+MAX_TRIES = 3  # for a scenario that fails on a busy machine
 
-MUCH = 0.03  # the share of the processors' time that others take where a machine is not its own
+MAX_STOLEN_SHARE = 0.03  # of processor time; above it, the machine counts as busy
 
 
 def main() -> int:
@@ -35,26 +35,27 @@ def main() -> int:
     print(f"seed {options.seed}", flush=True)
     began = time.monotonic()
     chosen = [each for each in scenarios.ALL if not options.only or each.number in options.only]
-    rows = [happen(each, options) for each in chosen if each.alone]
+    rows = [run_scenario(each, options) for each in chosen if each.alone]
     with ThreadPoolExecutor(options.jobs) as pool:
-        rows += pool.map(partial(happen, options=options), (e for e in chosen if not e.alone))
+        others = (each for each in chosen if not each.alone)
+        rows += pool.map(partial(run_scenario, options=options), others)
     rows.sort(key=lambda row: row.scenario.number)
     text = f"{table.table_of(rows)}\n\n{_circumstances(options.seed, time.monotonic() - began)}"
     print(f"\n{text}")
     failed = any(row.failures for row in rows)
     if options.write and failed:
-        print(f"{options.write} stays as it is: not everything holds")
+        print(f"{options.write} was not changed, because scenarios failed")
     elif options.write:
         table.write(options.write, text)
     return int(failed)
 
 
-def happen(scenario: "Scenario", options: argparse.Namespace) -> "Row":
-    """What was found. A result that was only too late, while others had taken the machine's
-    processors, proves nothing; then the scenario happens again."""
+def run_scenario(scenario: "Scenario", options: argparse.Namespace) -> "Row":
+    """Run a scenario. Repeat it if it was only too slow while other processes used the processors,
+    because such a result proves nothing."""
     from .scenario import Setting
 
-    for tries_left in reversed(range(TRIES)):
+    for tries_left in reversed(range(MAX_TRIES)):
         began, stolen = time.monotonic(), Stolen()
         about = {"seed": options.seed, "short": options.short, "make": options.make}
         setting = Setting(scenario, only=options.run, **about)
@@ -67,11 +68,12 @@ def happen(scenario: "Scenario", options: argparse.Namespace) -> "Row":
                 setting.close()
         lines = [f"{' | '.join(row.cells())} ({time.monotonic() - began:.1f} s)"]
         lines += [f"  FAILED (seed {options.seed}): {failure}" for failure in row.failures]
-        lines += [f"  its history is in {setting.folder}"] * keep
+        lines += [f"  history: {setting.folder}"] * keep
         print("\n".join(lines), flush=True)
-        if row.is_wrong or not row.failures or not tries_left or (share := stolen.share) < MUCH:
+        share = stolen.share
+        if row.is_wrong or not row.failures or not tries_left or share < MAX_STOLEN_SHARE:
             break
-        print(f"  AGAIN: meanwhile {share:.0%} of the processors were stolen", flush=True)
+        print(f"  REPEATED: {share:.0%} of the processor time was stolen", flush=True)
         wait_for_calm()
     return row
 
@@ -91,18 +93,18 @@ def _options() -> argparse.Namespace:
         "--only",
         type=lambda text: [*map(int, text.split(","))],
         metavar="1,6",
-        help="these scenarios alone",
+        help="run only these scenarios",
     )
-    add("--seed", type=int, default=random.randrange(1_000_000), help="of all random choices")
-    add("--run", type=int, metavar="N", help="this run of each scenario alone")
-    add("--make", choices=MAKES, help="of all servers, where the seed may choose")
-    add("--waiters", type=int, default=1, help="the threads or tasks of each client that waits")
-    add("--jobs", type=int, default=2, metavar="N", help="so many scenarios at a time")
+    add("--seed", type=int, default=random.randrange(1_000_000), help="seed of all random choices")
+    add("--run", type=int, metavar="N", help="run only this run of each scenario")
+    add("--make", choices=MAKES, help="make of all servers that the seed would choose")
+    add("--waiters", type=int, default=1, help="threads or tasks of each client that waits")
+    add("--jobs", type=int, default=2, metavar="N", help="number of scenarios at a time")
     add("--keep", action="store_true", help="keep the history of a scenario that fails")
-    add("--write", type=Path, metavar="PAGE", help="write the table into that page")
+    add("--write", type=Path, metavar="PAGE", help="write the table into this page")
     options = parser.parse_args()
     if options.write and (options.short or options.only or options.run or options.make):
-        parser.error("--write is for all runs of all scenarios")
+        parser.error("--write needs all runs of all scenarios")
     return options
 
 

@@ -1,15 +1,15 @@
-"""Reads a history, and finds what must not be in it. It knows nothing of how it came about.
+"""Read a history and find violations. The checker does not know how the history was made.
 
-A **belief** is the time for which a client may act on a lock: from when it learned that it holds
-it until it begins to let go, is told that the lock is lost, its lease ends on its own clock (when
-`lock.lost` turns true), or it dies; whatever comes first. Beliefs at a time for which one lock has
-no room are an **overlap**.
+A **belief** is the period in which a client may act on a lock. It starts when the client learns
+that it holds the lock. It ends with the first of these: the client begins to release the lock,
+learns that the lock is lost, its lease expires on its own clock (`lock.lost` becomes true), or it
+dies. Beliefs that exceed the capacity of a lock at the same time are an **overlap**.
 
-A write is **stale** if one who came to hold the lock later wrote before. That is judged by the
-order in which clients came to hold the lock and not by their fencing tokens, which may be at
-fault. A client that learns that it holds the lock while its lease lasts has come between what
-those believe that did so before and after it. Of one that learns of it too late, as its process or
-its server stood still for a moment, only this is sure: it came after it asked, and before that.
+A write is **stale** if a later holder wrote before it. The order of holders follows from the times
+at which clients acquired the lock, not from their fencing tokens, which may be wrong. If a client
+learns of its acquisition while its lease lasts, its place in the order is known. If it learns of
+it too late, because its process or server was paused, the acquisition is known only to lie between
+the request and that moment.
 """
 
 import math
@@ -32,16 +32,16 @@ NOT_OWNED = ("LockNotOwnedError", "LockLost")
 BEGAN, ASKED, FENCE = map(attrgetter, ("began", "asked", "fence"))
 TIME = itemgetter("t")
 
-WAKE_WITHIN = 3.0
-"""Seconds for which a lock may be free while somebody alive waits for it: those who stand before
-it may have died, or their server may have been away."""
+WAKE_WITHIN_SECONDS = 3.0
+"""Limit for the time that a lock may be free while a live waiter waits: waiters before it may have
+died, or the server may have been unreachable."""
 
-AT_ONCE = 1.0  # the same where nothing of that can be: what a busy machine may take
+AT_ONCE = 1.0  # the same limit in seconds without such faults: the delay of a busy machine
 
 
 @dataclass
 class Hold:
-    """One time that a client held a lock."""
+    """One hold of a lock by a client."""
 
     who: str
     lock: str
@@ -51,40 +51,40 @@ class Hold:
     capacity: int
     asked: float
     began: float  # when the client learned of it
-    queued: float | None = None  # when it surely stood in the queue, if it had to wait
-    dead: float = math.inf  # when its client surely was no more
-    deadline: float = math.inf  # when its lease ends on its own clock, as it was last renewed
-    lease: float = 0.0  # seconds that a renewal gave it at most
-    looked: float = -math.inf  # when it last looked, and the lock said that it was held
-    ended: float = math.inf  # when it died, began to let go, or was told that it lost it
-    released: float | None = None  # when its client had surely let go
-    lost: float | None = None  # when its client was first told that it is lost, or not its own
-    lost_after: float = 0.0  # seconds from the end of its lease, as it was then, to that
-    taken: float = math.inf  # when it was taken by force, if that is known of just this one
+    queued: float | None = None  # when it was certainly queued, if it had to wait
+    dead: float = math.inf  # when its client was certainly dead
+    deadline: float = math.inf  # end of its lease on the client's clock, after the last renewal
+    lease: float = 0.0  # longest lease in seconds that a renewal set
+    looked: float = -math.inf  # last check at which the lock was held
+    ended: float = math.inf  # when the client died, began to release, or learned of the loss
+    released: float | None = None  # when the release had certainly ended
+    lost: float | None = None  # when the client first learned that the lock is lost or not owned
+    lost_after: float = 0.0  # seconds from the lease's deadline at that time to `lost`
+    taken: float = math.inf  # when it was force-released, if the event names this hold
     taken_before: bool = False  # whether it may have been taken before its client learned of it
 
     @property
     def until(self) -> float:
-        """When its client stopped believing in it."""
+        """The end of the client's belief."""
         return max(min(self.ended, self.deadline), self.looked)
 
     @property
     def gone(self) -> float:
-        """When it was over, for everybody else as well. Who died may have renewed it just before,
-        and not lived to note it."""
+        """The time from which others can acquire the lock. A client that died may have renewed the
+        lease just before, without logging the renewal."""
         if self.released is not None:
             return self.released
         return max(self.deadline, self.dead + self.lease if self.dead < math.inf else 0)
 
     @property
     def is_empty(self) -> bool:
-        """Whether it was over before its client learned of it. Then it is not known when it
-        began at the server."""
+        """Whether the hold had ended before its client learned of it. Its begin at the server is
+        then unknown."""
         return self.until <= self.began
 
     @property
     def is_known(self) -> bool:
-        """Whether it surely was held at the server when its client learned of it."""
+        """Whether the server certainly had the hold when its client learned of it."""
         return not self.is_empty and not self.taken_before
 
     def __str__(self) -> str:
@@ -92,7 +92,7 @@ class Hold:
 
 
 class Wait(NamedTuple):
-    """One time that a client wanted a lock: until it got it, was refused, failed or died."""
+    """One acquisition by a client, until it succeeded, was refused, failed, or the client died."""
 
     who: str
     lock: str
@@ -100,7 +100,7 @@ class Wait(NamedTuple):
     capacity: int
     begin: float
     end: float
-    died: bool  # whether that is what ended it
+    died: bool  # whether the client died while it waited
 
 
 class Span(NamedTuple):
@@ -113,23 +113,21 @@ class Span(NamedTuple):
 
 @dataclass
 class Findings:
-    """What there is to tell of a history; of what must not be in it each case."""
+    """Measurements of a history, and its violations."""
 
     holds: list[Hold]
     faults: list[Event]
     errors: list[Event]
-    until_free: list[float]  # seconds from each fault that left a lock to the next who held it
-    # Seconds from the beginning of a release to when the next knew, of those who stood in the
-    # queue.
-    hand_overs: list[float]
-    # Seconds from the end of a lease to when its holder was told that the lock is lost, for each
-    # that lost one in which it had believed, did not stand still and was not letting go; below 0:
-    # it was told before.
-    told_after: list[float]
+    until_free: list[float]  # seconds from each fault of a holder to the next holder
+    # Seconds from the beginning of a release until a queued waiter knew that it held the lock.
+    handovers: list[float]
+    # Seconds from the end of a lease until its holder learned of the loss; negative if it learned
+    # of it before. Without holders that were paused, were releasing, or never believed.
+    reported_after: list[float]
     overlaps: list[str] = field(default_factory=list)
     stale: list[str] = field(default_factory=list)
     stale_without_fence: list[str] = field(default_factory=list)
-    # Writes of the last who came to hold the lock that the fence refused.
+    # Refused writes of the last holder.
     refused_in_turn: list[str] = field(default_factory=list)
     fences: list[str] = field(default_factory=list)  # fencing tokens that did not grow
     overtakings: list[str] = field(default_factory=list)
@@ -141,18 +139,18 @@ class Findings:
 
 
 def check(
-    events: Sequence[Event], *, wake_within: float = WAKE_WITHIN, exclusive: bool = True
+    events: Sequence[Event], *, wake_within: float = WAKE_WITHIN_SECONDS, exclusive: bool = True
 ) -> Findings:
-    """Where locks are not `exclusive`, two can come to hold one at the same time, and who came
-    later is only known of those who asked when the other held it already."""
+    """Find the violations. If locks are not `exclusive`, two clients can hold one at the same
+    time. One then came later only if it asked while the other already held the lock."""
     history = History(events, exclusive)
     found = Findings(
         holds=history.holds,
         faults=history.of(*FAULTS),
         errors=history.of("error"),
         until_free=list(times_until_free(history)),
-        hand_overs=list(hand_overs(history)),
-        told_after=list(times_until_told(history)),
+        handovers=list(handovers(history)),
+        reported_after=list(times_until_reported(history)),
         not_owned=list(false_not_owned(history)),
         phantoms=list(phantoms(history)),
         doubles=list(map(str, history.of("double"))),
@@ -170,7 +168,7 @@ def check(
     return found
 
 
-# What must not be
+# Violations
 
 
 def overlaps(holds: Iterable[Hold]) -> Iterator[str]:
@@ -185,7 +183,8 @@ def overlaps(holds: Iterable[Hold]) -> Iterator[str]:
 
 
 def fences_that_did_not_grow(holds: Sequence[Hold], history: "History") -> Iterator[str]:
-    """Of two of whom one asked when the other held it already; or who can't hold it together."""
+    """Compare two holders if one asked while the other already held the lock, or if they cannot
+    hold it together."""
     by_began = sorted(holds, key=BEGAN)
     greatest = list(accumulate(by_began, partial(max, key=FENCE)))
     for after in holds:
@@ -199,21 +198,21 @@ def fences_that_did_not_grow(holds: Sequence[Hold], history: "History") -> Itera
 
 
 def overtakings(holds: Sequence[Hold], history: "History") -> Iterator[str]:
-    """Who asked when another surely stood in the queue, and was let in before: fencing tokens are
-    in the order of turns. Who stood still, or whose server was away, may have been passed over."""
+    """Find clients that asked while another was certainly queued, and were granted the lock before
+    it, by the order of fencing tokens. A waiter may be passed over while it is paused or its
+    server is unreachable."""
     by_asked = sorted(holds, key=ASKED)
     first_from = list(accumulate(reversed(by_asked), partial(min, key=FENCE)))[::-1]
     for waited in holds:
         place = bisect(by_asked, waited.queued or math.inf, key=ASKED)
         first = first_from[place] if place < len(holds) else waited
-        if first.fence < waited.fence and not history.stood_still(waited):
+        if first.fence < waited.fence and not history.was_paused(waited):
             yield f"{first.lock}: {first} before {waited}, queued at {waited.queued:.4f}"
 
 
 def lost_wakeups(history: "History", within: float) -> Iterator[str]:
-    """Who waited while there was room for longer than it may take. There is none until the lease
-    of a holder that died has run out, while `times_until_free` counts from its death: that is what
-    the others see of it, and includes the lease."""
+    """Find waiters that waited too long for a free lock. The lock of a dead holder is free once
+    its lease has expired; `times_until_free` counts from the death, as the waiters see it."""
     for wait in history.waits:
         if history.stopped_in(wait.who, Span(wait.begin, wait.end)):
             continue
@@ -223,10 +222,10 @@ def lost_wakeups(history: "History", within: float) -> Iterator[str]:
 
 
 def _rooms(wait: Wait, history: "History") -> Iterator[float]:
-    """For how long there was room for who waited, each time."""
+    """Yield the length of each period in which the lock had room for the waiter."""
     taken = [
         (Span(hold.asked if hold.is_empty else hold.began, hold.gone), hold.weight)
-        for hold in history.beside(wait)
+        for hold in history.overlapping(wait)
     ]
     taken += [(span, wait.capacity) for span in history.away(wait.lock)]
     steps = [(span.begin, weight) for span, weight in taken]
@@ -247,7 +246,7 @@ def _rooms(wait: Wait, history: "History") -> Iterator[float]:
 
 
 def false_not_owned(history: "History") -> Iterator[str]:
-    """Who was told that a lock is lost, or not its own, although nothing took it away."""
+    """Find holders that learned of a loss although the lock was not taken."""
     for hold in history.holds:
         if hold.lost is None or hold.lost_after >= 0:
             continue
@@ -257,12 +256,12 @@ def false_not_owned(history: "History") -> Iterator[str]:
             if each.get("lock") in (None, hold.lock) and "fence" not in each
         )
         if hold.taken > hold.lost and not any(taken):
-            yield f"{hold.lock}: {hold} was told so at {hold.lost:.4f}"
+            yield f"{hold.lock}: {hold} reported as lost at {hold.lost:.4f}"
 
 
 def phantoms(history: "History") -> Iterator[str]:
-    """Locks that are held for nobody. Each who died while it waited may have been let in once
-    without knowing of it."""
+    """Find locks that are held by no client. A client that died while it waited may have been
+    granted the lock once without knowing it."""
     yield from map(str, history.of("phantom"))
     died = Counter(wait.lock for wait in history.waits if wait.died)
     for event in history.of("stands"):
@@ -272,7 +271,7 @@ def phantoms(history: "History") -> Iterator[str]:
             yield str(event)
 
 
-def hand_overs(history: "History") -> Iterator[float]:
+def handovers(history: "History") -> Iterator[float]:
     for holds in history.by_lock.values():
         for hold in holds:
             place = bisect(holds, hold.ended, key=BEGAN)
@@ -285,8 +284,8 @@ def hand_overs(history: "History") -> Iterator[float]:
 
 
 def times_until_free(history: "History") -> Iterator[float]:
-    """From the fault on, whatever has to pass before anybody can hold it, the rest of a lease as
-    well. See `lost_wakeups`."""
+    """Yield the seconds from each fault to the next holder, including the rest of a lease. See
+    `lost_wakeups`."""
     since = [(each["lock"], each["t"]) for each in history.of("free")]
     since += [
         (hold.lock, event["t"])
@@ -301,9 +300,9 @@ def times_until_free(history: "History") -> Iterator[float]:
             yield min(later) - t
 
 
-def times_until_told(history: "History") -> Iterator[float]:
+def times_until_reported(history: "History") -> Iterator[float]:
     for hold in history.holds:
-        if hold.lost is None or hold.is_empty or hold.ended < hold.lost:  # it was letting go
+        if hold.lost is None or hold.is_empty or hold.ended < hold.lost:  # it was releasing
             continue
         if not history.stopped_in(hold.who, Span(hold.began, hold.lost)):
             yield hold.lost_after
@@ -327,11 +326,11 @@ def refused_in_turn(writes: Iterable[Event], history: "History") -> Iterator[str
             yield f"{hold.lock}: {hold} at {event['t']:.4f}"
 
 
-# What there was
+# The history
 
 
 class History:
-    """Events, as what clients wanted and held."""
+    """Events, grouped into the waits and holds of clients."""
 
     def __init__(self, events: Sequence[Event], exclusive: bool = True) -> None:
         self.events = events
@@ -348,7 +347,7 @@ class History:
             dead = self.dead.get(process_of(who), math.inf)
             self.waits += _waits(who, lock, own, dead, self.end)
             by_token |= {(lock, hold.token): hold for hold in _holds(own, dead)}
-        for event in events:  # a process may have several clients, and tell of them all
+        for event in events:  # a process may have several clients, and log for all of them
             if hold := by_token.get((event.get("lock"), event.get("token"))):
                 _note(hold, event)
         self.holds = list(by_token.values())
@@ -376,22 +375,22 @@ class History:
                 hold.taken_before |= hold.asked <= taken.end and taken.begin <= hold.began
 
     def came_later(self, one: Hold, other: Hold) -> bool:
-        """Whether one came to hold the lock later than the other, surely."""
+        """Return whether `one` certainly acquired the lock later than `other`."""
         return self.earliest(one) > other.began
 
     def earliest(self, hold: Hold) -> float:
-        """After whoever learned before that it holds it, it came surely."""
+        """Return a time such that the hold came after every holder known before it."""
         return hold.began if self.exclusive and hold.is_known else hold.asked
 
     def hold_of(self, write: Event) -> Hold:
-        """The last that its client had come to by then."""
+        """Return the client's last hold before the write."""
         own = self._by_client[write["who"], write["lock"]]
         place = bisect(own, write["t"], key=BEGAN)
-        assert place, f"a write by who never held: {write}"
+        assert place, f"a write without a hold: {write}"
         return own[place - 1]
 
-    def beside(self, wait: Wait) -> Iterator[Hold]:
-        """The holds that began before the wait was over, and may have lasted until it began."""
+    def overlapping(self, wait: Wait) -> Iterator[Hold]:
+        """Yield the holds that may have lasted at some time during `wait`."""
         holds = self.by_lock.get(wait.lock, [])
         place = bisect(holds, wait.end, key=BEGAN) - 1
         while place >= 0 and self._gone[wait.lock][place] > wait.begin:
@@ -404,19 +403,19 @@ class History:
         return any(stop.meets(span) for stop in stops)
 
     def away(self, lock: str) -> list[Span]:
-        """When the server of that lock could not be reached."""
+        """Return the periods in which the server of the lock was unreachable."""
         events = [*self._away[None], *self._away[lock]]
         return list(_spans(sorted(events, key=TIME), "away", self.end))
 
-    def stood_still(self, hold: Hold) -> bool:
+    def was_paused(self, hold: Hold) -> bool:
         waited = Span(hold.asked, hold.began)
         away = any(span.meets(waited) for span in self.away(hold.lock))
         return away or self.stopped_in(hold.who, waited)
 
     def registers(self) -> Iterator[tuple[list[Event], list[Event], list[Event]]]:
-        """For each: the writes that the fence let through, those that it refused, and those that
-        would happen without it, in order. A file of attempts is both: its fence lets through what
-        has no greater token before it."""
+        """Yield for each register, in order: the writes that the fence accepted, the writes that
+        it refused, and the writes that would happen without it. A file of attempts has both kinds:
+        its fence accepts a write unless a greater token stands before it."""
         registers = _grouped(
             self.of("write"), lambda event: (event["lock"], event.get("register", "attempts"))
         )
@@ -473,7 +472,7 @@ def _holds(events: Iterable[Event], dead: float) -> Iterator[Hold]:
 
 
 def _note(hold: Hold, event: Event) -> None:
-    """What happened to a hold. Its client may hear of a renewal late: the last one counts."""
+    """Apply an event to its hold. A client may learn of a renewal late, so the last one counts."""
     t = event["t"]
     match event["what"]:
         case "kept":

@@ -1,13 +1,14 @@
-"""The processes that use locks, and the one that they are forked from.
+"""The processes that use locks, and the process that forks them.
 
-``python -m tests.faults.client FD`` is that one: it has imported everything and waits at the
-socket `FD` for whom to fork (see `crew`), so a client costs milliseconds. A client does what it is
-asked on a socket of its own, one line of JSON after the other, and answers each when it is done.
-It ends with its socket.
+``python -m tests.faults.client FD`` is the process that forks. It has imported everything and
+reads orders from the socket `FD` (see `crew`), so a new client takes milliseconds. A client has
+its own socket, on which it reads orders, one line of JSON each, and answers each when it is done.
+It exits when its socket is closed.
 
-What it can be asked is the functions below, and any other function by its path
-(``"tests.faults.scenarios.processes:tell"``), which is called with the client and keyword
-arguments. The answer is what JSON can take. An exception is logged, and is the answer.
+An order names one of the functions below, or any other function by path
+(``"tests.faults.scenarios.processes:tell"``). The function is called with the client and keyword
+arguments, and returns a value that JSON can represent. An exception is logged and becomes the
+answer.
 """
 
 import asyncio
@@ -51,28 +52,29 @@ class Client:
         self.orders = orders
         self._held: dict[str, Any] = {}
         self._registers: dict[str, Attempts] = {}
-        self._told: BaseException | None = None
+        self._reported: BaseException | None = None
 
     def serve(self) -> None:
-        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # nobody listens any more
+        # The harness may close the socket.
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             for line in self.orders.makefile("r"):
                 answer = self._do(**json.loads(line))
                 self.orders.sendall(json.dumps(answer).encode() + b"\n")
 
-    def _do(self, do: str, **told: Any) -> Any:
+    def _do(self, do: str, **arguments: Any) -> Any:
         try:
-            return function_of(do)(self, **told)
+            return function_of(do)(self, **arguments)
         except Exception as error:
-            if error is not self._told:
-                self.trouble(do, error, told.get("lock"))
+            if error is not self._reported:
+                self.trouble(do, error, arguments.get("lock"))
             return {"error": type(error).__name__, "text": str(error)}
         finally:
-            self._told = None  # its frames keep what was used then, whole event loops of it
+            self._reported = None  # its traceback would keep objects alive, even event loops
 
     def trouble(self, during: str, error: BaseException, lock: str | None, **facts: Any) -> None:
         about = {"type": type(error).__name__, "text": str(error)}
         self.log.write("error", during=during, lock=lock, **about, **facts)
-        self._told = error
+        self._reported = error
 
     @property
     def held(self) -> dict[str, Any]:
@@ -80,12 +82,12 @@ class Client:
         held = HELD.get()
         return self._held if held is None else held
 
-    def is_told(self) -> bool:
-        """Whether there is another order, or nobody any more to give one."""
+    def has_order(self) -> bool:
+        """Return whether there is another order, or the socket was closed."""
         return bool(select.select([self.orders], [], [], 0)[0])
 
     def lock(self, name: str, kind: str = "lock", **options: Any) -> Any:
-        """A lock of the product, by the manager's method."""
+        """Return a lock, made by the manager's method `kind`."""
         from django_redislock import locks
 
         return getattr(locks, kind)(name, **options)
@@ -96,7 +98,7 @@ class Client:
         return self._registers[lock]
 
     def move(self, folder: Path) -> None:
-        """Write the log and the registers there from now on."""
+        """Write the log and the registers to `folder` from now on."""
         self.log.close()
         self.folder, self.log = folder, Log(folder, self.who)
         while self._registers:
@@ -108,11 +110,10 @@ def function_of(path: str) -> Any:
     return getattr(import_module(module or __name__), name)
 
 
-# What it can be asked
+# Orders
 
 
-# What either a sync or an async client does is written once, as coroutines. A sync client waits
-# inside the calls and never awaits.
+# Sync and async clients share coroutines. A sync client blocks inside the calls and never awaits.
 
 
 def run(what: Coroutine[Any, Any, T], is_async: bool) -> T:
@@ -138,8 +139,8 @@ async def pause(seconds: float, is_async: bool) -> None:
         time.sleep(seconds)  # noqa: ASYNC251  there is no loop
 
 
-def acquire(client: Client, lock: str, **told: Any) -> bool:
-    return run(aacquire(client, lock, is_async=False, **told), False)
+def acquire(client: Client, lock: str, **arguments: Any) -> bool:
+    return run(aacquire(client, lock, is_async=False, **arguments), False)
 
 
 async def aacquire(
@@ -149,15 +150,16 @@ async def aacquire(
     is_async: bool = True,
     **options: Any,
 ) -> bool:
-    """Acquire it and return whether that succeeded. `how` is for `acquire()`, `options` for the
-    lock."""
-    with Want(client, lock, options) as want:
-        return want.ends(await do(want.lock_object, "acquire", is_async=is_async, **how or {}))
+    """Acquire the lock and return whether that succeeded. `how` is passed to `acquire()`, and
+    `options` to the lock."""
+    with Acquisition(client, lock, options) as acquisition:
+        acquired = await do(acquisition.lock_object, "acquire", is_async=is_async, **how or {})
+        return acquisition.log_result(acquired)
 
 
 @dataclass
-class Want:
-    """One acquisition, and what is logged of it. For ``with``."""
+class Acquisition:
+    """Context manager that logs one acquisition."""
 
     client: Client
     lock: str
@@ -174,7 +176,7 @@ class Want:
         if isinstance(error, Exception):
             self.client.trouble("acquire", error, self.lock)
 
-    def ends(self, acquired: bool) -> bool:
+    def log_result(self, acquired: bool) -> bool:
         about: dict[str, Any] = {"lock": self.lock, "asked": self.asked}
         if not acquired:
             self.client.log.write("refused", **about)
@@ -186,7 +188,7 @@ class Want:
 
 
 def check(client: Client, lock: str) -> bool:
-    """Whether it is still held, as far as its holder knows."""
+    """Return whether the lock is still held, as far as its holder knows."""
     held, began = client.held[lock], now()
     if held.lost:
         client.log.write("lost", lock=lock, token=held.token)
@@ -196,8 +198,8 @@ def check(client: Client, lock: str) -> bool:
 
 
 def write(client: Client, lock: str, between: float | str = 0) -> dict[str, Any]:
-    """Look whether it is lost, and write to the register. `between` is a pause between the two:
-    seconds, or ``"stop"``, and then it stops itself."""
+    """Check the lock, and write to the register unless the lock is lost. `between` is a pause in
+    seconds between both steps, or ``"stop"`` to stop this process there."""
     if not check(client, lock):
         return {"wrote": False}
     if between == "stop":
@@ -214,13 +216,13 @@ def release(client: Client, lock: str) -> bool:
 
 
 async def arelease(client: Client, lock: str, is_async: bool = True) -> bool:
-    with letting_go(client, lock) as held:
+    with releasing(client, lock) as held:
         await do(held, "release", is_async=is_async)
     return True
 
 
 @contextlib.contextmanager
-def letting_go(client: Client, lock: str) -> Iterator[Any]:
+def releasing(client: Client, lock: str) -> Iterator[Any]:
     held = client.held.pop(lock)
     about = {"lock": lock, "token": held.token}
     client.log.write("release", **about)
@@ -232,16 +234,16 @@ def letting_go(client: Client, lock: str) -> Iterator[Any]:
     client.log.write("released", **about)
 
 
-def loop(client: Client, lock: str, is_async: bool = False, **told: Any) -> int:
-    """Use the lock again and again, by ``WAITERS`` threads or tasks at the same time."""
-    waiters = 1 if told.get("times") else int(os.environ.get("WAITERS", 1))
+def loop(client: Client, lock: str, is_async: bool = False, **arguments: Any) -> int:
+    """Use the lock repeatedly, in ``WAITERS`` threads or tasks at the same time."""
+    waiters = 1 if arguments.get("times") else int(os.environ.get("WAITERS", 1))
     if waiters == 1:
-        return run(_loop(client, lock, is_async, **told), is_async)
+        return run(_loop(client, lock, is_async, **arguments), is_async)
 
     async def wait(number: int) -> int:
         WAITER.set(f"{client.who}#{number}")
         HELD.set({})
-        return await _loop(client, lock, is_async, **told)
+        return await _loop(client, lock, is_async, **arguments)
 
     async def wait_all() -> int:
         return sum(await asyncio.gather(*map(wait, range(waiters))))
@@ -258,17 +260,17 @@ async def _loop(
     is_async: bool,
     times: int | None = None,
     rest: tuple[float, float] = (0, 0.01),
-    go_on: bool = True,
+    ignore_errors: bool = True,
     **options: Any,
 ) -> int:
-    """Use the lock until there is another order, or so many times, and return how often it was
-    held. If `go_on`, errors are only logged."""
+    """Use the lock until there is another order, or `times` times, and return how often it was
+    held. If `ignore_errors`, errors are only logged."""
     done = 0
-    while not client.is_told() and (times is None or done < times):
+    while not client.has_order() and (times is None or done < times):
         try:
             done += await once(client, lock, is_async, **options)
         except Exception:
-            if not go_on:
+            if not ignore_errors:
                 raise
             await pause(0.01, is_async)
         await pause(client.random.uniform(*rest), is_async)
@@ -298,13 +300,13 @@ def sleep(client: Client, seconds: float) -> None:
     time.sleep(seconds)
 
 
-# The process that they are forked from
+# The process that forks clients
 
 
 def main(requests: socket.socket) -> None:
     _import_all()
-    gc.freeze()  # what is there is not looked at again in each client, which would copy it
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for them
+    gc.freeze()  # a collection in a client would copy the shared memory pages
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # no process waits for the clients
     while True:
         line, sockets, _, _ = socket.recv_fds(requests, 65536, 1)
         if not line:
@@ -327,7 +329,7 @@ def _import_all() -> None:
 
     import django_redislock.manager  # noqa: F401
 
-    with contextlib.suppress(ImportError):  # an earlier release has not all that they need
+    with contextlib.suppress(ImportError):  # an earlier release lacks some of their imports
         import tests.faults.scenarios
         import tests.faults.soak.mixing  # noqa: F401
 
@@ -357,8 +359,8 @@ def use_caches(aliases: dict[str, Any]) -> None:
 
 
 def _watch(client: Client) -> None:
-    """Log what the product tells of a lock while its methods run, and the renewals, of which it
-    tells nobody: without them nobody else knows until when a holder believes that it holds."""
+    """Log the package's signals, and the renewals, which have no signal. Without the renewals, the
+    end of a holder's belief would be unknown."""
     from django_redislock import signals
     from django_redislock.engine.leases import Lease
 
@@ -370,7 +372,7 @@ def _watch(client: Client) -> None:
 
     signals.lock_waiting.connect(waiting, weak=False)
     signals.lock_lost.connect(lost, weak=False)
-    # The names of the release before this one, if it runs here.
+    # Use the names of the previous release, if it runs here.
     setter = "set_deadline" if hasattr(Lease, "set_deadline") else "keep"
     loss = "_is_lost" if hasattr(Lease, "_is_lost") else "_lost"
     set_deadline = getattr(Lease, setter)
@@ -378,8 +380,8 @@ def _watch(client: Client) -> None:
     def watched(lease: Lease, deadline: float) -> None:
         set_deadline(lease, deadline)
         if getattr(lease, loss):
-            return  # for good
-        sent = deadline - lease.seconds  # unless it was extended by its holder
+            return  # a lost lease stays lost
+        sent = deadline - lease.seconds  # unless the holder extended the lease
         about = {"lock": lease.keys.name, "token": lease.token, "deadline": lease.deadline}
         client.log.write("kept", sent=sent, **about)
 
@@ -387,7 +389,7 @@ def _watch(client: Client) -> None:
 
 
 if __name__ == "__main__":
-    # Not as `__main__`: a function that is asked for by its path must be of the same module.
+    # Import the module instead of using `__main__`, so that functions found by path share it.
     from tests.faults import client
 
     client.main(socket.socket(fileno=int(sys.argv[1])))

@@ -1,4 +1,4 @@
-"""Clients, as the harness has them: to ask, to stop, to kill."""
+"""Handles of client processes, with which the harness sends orders, stops and kills them."""
 
 import atexit
 import contextlib
@@ -24,20 +24,20 @@ from .events import Event, Follower, Log
 CORE = "django.core.cache.backends.redis.RedisCache"
 PREFIX = "faults"
 KEYS = Keys(f"{PREFIX}:redislock")
-LONGEST = 60  # seconds that an answer may take
+ANSWER_TIMEOUT_SECONDS = 60
 
 
 def caches(url: str, **options: Any) -> dict[str, Any]:
-    """The setting CACHES of a client, on one server."""
+    """Return the setting CACHES of a client that uses one server."""
     entry = {"BACKEND": CORE, "LOCATION": url, "KEY_PREFIX": PREFIX, "OPTIONS": options}
     return {"default": entry}
 
 
 class Crew:
-    """Where clients come from: one process that has imported everything, and forks them.
+    """A process that has imported everything, and forks clients.
 
-    `python`, `module` and `environment` are for clients of another make: other libraries, gevent,
-    another clock, another release of the product. It ends with the process that started it.
+    `python`, `module` and `environment` select other libraries, gevent, another clock, or another
+    release of the package. The process exits when the process that started it does.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class Crew:
         theirs.close()
 
     def fork(self, order: dict[str, Any]) -> tuple[int, socket.socket]:
-        """A client as that order says: its process, and the socket where it takes orders."""
+        """Fork a client, and return its process id and the socket for its orders."""
         ours, theirs = socket.socketpair()
         with self._lock, theirs:
             socket.send_fds(self._requests, [json.dumps(order).encode()], [theirs.fileno()])
@@ -75,19 +75,19 @@ class Crew:
 
 @cache
 def usual_crew(**environment: str) -> Crew:
-    """The crew of this Python and environment; one is enough for all."""
+    """Return the shared crew of this Python and environment."""
     crew = Crew(**environment)
     atexit.register(crew.close)
     return crew
 
 
 class Client:
-    """One process. It does one thing after the other; `start` does not wait until it is done."""
+    """One client process. It executes orders one after another; `start` does not wait for them."""
 
     def __init__(
         self, crew: Any, who: str, log: Log, caches: Mapping[str, Any], seed: str
     ) -> None:
-        """Fork it from a `crew`, or from another client that does the same."""
+        """Fork the client from a `crew`, or from another client that has the same `fork()`."""
         self.who = who
         self.died: float | None = None
         self._log = log
@@ -98,16 +98,16 @@ class Client:
         self._followed = Follower(log.folder, who)
         self._is_dismissed = False
 
-    def ask(self, do: str, **told: Any) -> Any:
-        """What it answers. AssertionError if that takes too long, or it dies."""
-        self.start(do, **told)
+    def ask(self, do: str, **arguments: Any) -> Any:
+        """Send an order and return the answer. Raises AssertionError on a timeout or a death."""
+        self.start(do, **arguments)
         return self.answer()
 
-    def start(self, do: str, **told: Any) -> None:
-        self._orders.sendall(json.dumps({"do": do, **told}).encode() + b"\n")
+    def start(self, do: str, **arguments: Any) -> None:
+        self._orders.sendall(json.dumps({"do": do, **arguments}).encode() + b"\n")
 
-    def answer(self, *, timeout: float = LONGEST) -> Any:
-        """What it answers to the first order that it was not yet asked about."""
+    def answer(self, *, timeout: float = ANSWER_TIMEOUT_SECONDS) -> Any:
+        """Return the answer to the oldest order whose answer was not yet read."""
         assert self.has_answered(timeout), f"{self.who} did not answer within {timeout} s"
         line, _, self._unread = self._unread.partition(b"\n")
         return json.loads(line)
@@ -123,21 +123,21 @@ class Client:
         return True
 
     def finish(self) -> Any:
-        """Have it end a loop, and return what that answers."""
+        """End the client's loop, and return the loop's answer."""
         return finish_all([self])[0]
 
-    # What it did
+    # Its events
 
     def events(self) -> list[Event]:
         return self._followed.events()
 
     def last(self, *whats: str) -> Event | None:
-        """Its last event (of these kinds)."""
+        """Return the client's last event, or the last of the given kinds."""
         events = reversed(self.events())
         return next((each for each in events if not whats or each["what"] in whats), None)
 
     def wait_for(self, what: str, *, after: float = 0, timeout: float = 20) -> Event:
-        """The first such event after that time, as soon as it has happened."""
+        """Wait for the first event `what` after the time `after`, and return it."""
 
         def found() -> Event | None:
             events = (each for each in self.events() if each["what"] == what)
@@ -145,14 +145,14 @@ class Client:
 
         return wait_until(found, timeout=timeout, interval=0.002)  # type: ignore[return-value]
 
-    # What is done to it
+    # Faults
 
     def kill(self) -> None:
-        """SIGKILL; it is no more when this returns."""
+        """Kill the process with SIGKILL, and wait until it is dead."""
         kill_all([self])
 
     def stop(self) -> Event:
-        """SIGSTOP; it stands still when this returns."""
+        """Stop the process with SIGSTOP, and wait until it is stopped."""
         t = now()
         self._signal(signal.SIGSTOP)
         wait_until(self.is_stopped, interval=0.001)
@@ -164,7 +164,7 @@ class Client:
         return event
 
     def catch(self, *whats: str) -> Event:
-        """SIGSTOP, as soon as the last that it did is one of these."""
+        """Stop the process as soon as its last event is one of `whats`."""
         wait_until(lambda: self._is_caught(whats), interval=0.002)
         return self._log.write("stopped", client=self.who)
 
@@ -178,31 +178,31 @@ class Client:
             wait_until(self.is_stopped, interval=0.001)
             if has_done():
                 return True
-            self._signal(signal.SIGCONT)  # it had gone on before it stopped
+            self._signal(signal.SIGCONT)  # it logged another event before it stopped
         return False
 
     def stops_itself(self) -> Event:
-        """Return when it has done so."""
+        """Wait until the process has stopped itself."""
         wait_until(self.is_stopped, interval=0.001)
         return self._log.write("stopped", client=self.who)
 
     def is_stopped(self) -> bool:
-        """Whether all of its threads stand still."""
-        with contextlib.suppress(FileNotFoundError):  # one that has just ended
+        """Return whether all threads of the process are stopped."""
+        with contextlib.suppress(FileNotFoundError):  # a thread has just ended
             tasks = Path(f"/proc/{self.pid}/task").iterdir()
             stats = [(task / "stat").read_text().rpartition(")")[2] for task in tasks]
             return {stat.split()[0] for stat in stats} == {"T"}
         return False
 
     def dismiss(self) -> None:
-        """Ask nothing more of it: it ends what it does and goes; `end` waits until it is gone."""
+        """Let the client finish its order and exit. `end` waits for the exit."""
         if not self._is_dismissed:
             self._is_dismissed = True
             self._orders.close()
             self._signal(signal.SIGCONT)
 
     def end(self) -> None:
-        """Have it gone. What it still holds is not given back."""
+        """End the process, if necessary with SIGKILL. It does not release its locks."""
         self.dismiss()
         if not self._is_gone(5):
             self._signal(signal.SIGKILL)
@@ -219,7 +219,7 @@ class Client:
 
 
 def finish_all(clients: Sequence[Client]) -> list[Any]:
-    """Have clients end their loops at the same time: what these answer."""
+    """End the loops of several clients at the same time, and return the loops' answers."""
     for client in clients:
         client.start("sleep", seconds=0)
     answers = [client.answer() for client in clients]
@@ -229,7 +229,7 @@ def finish_all(clients: Sequence[Client]) -> list[Any]:
 
 
 def kill_all(clients: Iterable[Client]) -> None:
-    """SIGKILL for all of them at a time."""
+    """Kill all clients at the same time with SIGKILL."""
     killed = [(client, now(), client._signal(signal.SIGKILL)) for client in clients]
     for client, t, _ in killed:
         assert client._is_gone(20), f"{client.who} survived SIGKILL"

@@ -1,36 +1,38 @@
-"""What happens, as lines of JSON: a file for each process, which only it writes.
+"""Events as lines of JSON. Each process writes its own file.
 
-Each line is one event: when (`t`, of the clock by which holders judge their leases, one for all
-processes of a machine), who, what, of which lock, and more. It is written at once and in one
-piece, so a process that is killed leaves all that it has seen.
+Each line is one event with `t` (the time on the clock that leases use, which is the same for all
+processes of a machine), `who`, `what`, usually `lock`, and more fields. A line is written at once,
+with one system call, so a killed process leaves all its events.
 
-Of a client
-    - ``want``, with `weight` and `capacity`; ``queued``: it is surely in the queue; ``refused``
-    - ``held``, with `token`, `fence`, `weight`, `capacity`, and `asked`, when it called `acquire`
-    - ``kept``, with `token`, `deadline`, when its lease ends, and `sent`, when that was requested
-    - ``checked``, with `token`: it looked, and at `t` still held it
-    - ``lost``, with `token`: it was told, or looked
-    - ``release``, with `token`: the release begins; ``released``: it is done
-    - ``error``, with `during`, `type`, `text`, and the `token` of what it could not release
+Events of a client
+    - ``want``, with `weight` and `capacity`: `acquire` begins
+    - ``queued``: the client is certainly queued; ``refused``: it did not acquire the lock
+    - ``held``, with `token`, `fence`, `weight`, `capacity` and `asked`, the time of the `acquire`
+    - ``kept``, with `token`, `deadline` (the new end of the lease) and `sent` (the time of the
+      request): the lease was set or renewed
+    - ``checked``, with `token`: the client checked the lock, and held it at `t`
+    - ``lost``, with `token`: the client learned of the loss
+    - ``release``, with `token`: the release begins; ``released``: it has ended
+    - ``error``, with `during`, `type`, `text`, and `token` if a release failed
 
-Of a register
-    - ``write``, with `fence` and `place`, its number; a register other than `Attempts` has a name,
-      `register`, and notes whether the write was `fenced` and `accepted`
+Events of a register
+    - ``write``, with `fence` and `place`, its number. A register other than `Attempts` has a name,
+      `register`, and logs whether the write was `fenced` and `accepted`.
 
-Of the harness
-    - ``killed``, with `client` and `dead`, when it surely was dead; ``stopped``, ``resumed``;
-      ``ended``, with the same: it did not end by itself
-    - ``fault``, with `kind`, for all others
-    - ``taken``: the lock was taken from its holder, by force or because the server lost it; with
-      `fence` from just that one, with `since` at some time since then
-    - ``away``, ``back``: nobody could reach the server in between
-    - ``behind``, with `locks`, `since`, `seconds` and `clients`: what was requested from `since`
-      until `t` (by these clients; none: by any) was on no replica until so many seconds later
-    - ``free``: from here on a waiter is to get the lock
-    - ``stands``, with `tokens`: who holds it, as the server says, when all clients are gone
-    - ``phantom``, ``double``, ``left``: what was found at the end
+Events of the harness
+    - ``killed``, with `client` and `dead`, the time at which it was certainly dead; ``stopped``;
+      ``resumed``; ``ended``, with the same fields: the client had to be killed at the end
+    - ``fault``, with `kind`: any other fault
+    - ``taken``: the holder lost the lock, by a force release or because the server lost its data.
+      With `fence`, this affects one holder; with `since`, it happened between `since` and `t`.
+    - ``away``, ``back``: the server was unreachable in between
+    - ``behind``, with `locks`, `since`, `seconds` and `clients`: requests of these clients (if
+      empty, of all) from `since` until `t` reached the replicas `seconds` later at the earliest
+    - ``free``: from now on a waiter can acquire the lock
+    - ``stands``, with `tokens`: the holders on the server after all clients have ended
+    - ``phantom``, ``double``, ``left``: problems that were found at the end
 
-``taken``, ``away`` and ``back`` are of all locks if they name none.
+``taken``, ``away`` and ``back`` apply to all locks if they name none.
 """
 
 import json
@@ -44,8 +46,8 @@ from django_redislock.clock import now
 Event = dict[str, Any]
 
 WAITER: ContextVar[str] = ContextVar("waiter", default="")
-"""The name of the thread or task if a process has several waiters: the client's name, # and a
-number. Its events have this name."""
+"""The name in the events of a thread or task if a process has several waiters: the client's name,
+``#`` and a number."""
 
 
 def process_of(who: str) -> str:
@@ -53,7 +55,7 @@ def process_of(who: str) -> str:
 
 
 class Log:
-    """The file of one process."""
+    """The event file of one process."""
 
     def __init__(self, folder: Path, who: str) -> None:
         self.folder = folder
@@ -80,7 +82,7 @@ class Follower:
         self.seen: list[Event] = []
 
     def events(self) -> list[Event]:
-        """All so far."""
+        """Return all events so far."""
         with self._path.open("rb") as file:
             file.seek(self._read)
             lines, end, _ = file.read().rpartition(b"\n")
@@ -90,11 +92,11 @@ class Follower:
 
 
 def read(folder: Path) -> list[Event]:
-    """All events of all processes, in the order in which they happened."""
+    """Return all events of all processes, in order of time."""
     events = [
         {"place": place} | json.loads(line)
         for path in sorted(folder.glob("*.jsonl"))
-        # A last line that was not written to its end does not count.
+        # Ignore an incomplete last line.
         for place, line in enumerate(path.read_bytes().split(b"\n")[:-1])
     ]
     return sorted(events, key=lambda event: event["t"])
@@ -104,12 +106,12 @@ SIZE = 256  # bytes of a record: it never crosses a page of memory, so no kill c
 
 
 class Attempts:
-    """The register that a lock protects: a file that holds one record for each attempt to write,
-    in the order in which they came.
+    """The register that a lock protects: a file with one record for each attempt to write, in
+    order.
 
-    Appending is atomic, so no lock is needed, and a stopped process holds up no other. A register
-    without a fence takes every attempt; one with a fence takes an attempt unless a greater fencing
-    token stands before it. So one file is both, and shows what the fence prevented.
+    Appending is atomic, so no file lock is needed, and a stopped process does not block others. A
+    register without a fence accepts every attempt. A register with a fence accepts an attempt
+    unless a greater fencing token stands before it. One file shows both.
     """
 
     def __init__(self, folder: Path, lock: str) -> None:
@@ -120,7 +122,7 @@ class Attempts:
         self._greatest = 0
 
     def write(self, who: str, fence: int) -> bool:
-        """Whether the fence lets it through."""
+        """Write a record, and return whether the fence accepts it."""
         event = {"t": now(), "who": who, "what": "write", "lock": self.lock, "fence": fence}
         record = json.dumps(event).encode().ljust(SIZE - 1) + b"\n"
         assert len(record) == SIZE, record
@@ -132,7 +134,7 @@ class Attempts:
         return accepted
 
     def greatest(self) -> int:
-        """The greatest fencing token that came so far."""
+        """Return the greatest fencing token so far."""
         return self._greatest_before(os.fstat(self._file).st_size)
 
     def _greatest_before(self, place: int) -> int:

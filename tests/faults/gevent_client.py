@@ -1,4 +1,4 @@
-"""The same as `client` under gevent: all is patched before anything else is imported."""
+"""Run `client` under gevent, which must patch the standard library before other imports."""
 
 from gevent import monkey
 

@@ -1,4 +1,4 @@
-"""Faults planted into the product inside of clients, for the checker to find."""
+"""Faults that are planted into the package in client processes, for the checker to find."""
 
 from dataclasses import dataclass, replace
 from hashlib import sha1
@@ -19,13 +19,13 @@ FAST_PATH = "if is_fast and "  # begins the fast path of the script that acquire
 
 @dataclass(frozen=True)
 class Planted:
-    """A text of some scripts, and what stands in its place."""
+    """A text in some scripts, and its replacement."""
 
     good: str
     bad: str
 
     general: bool = False
-    """Whether a lock that is free has to be acquired as any other, for the fault to be met."""
+    """Whether to disable the fast path for free locks, which would avoid the fault."""
 
     def into(self, script: Script) -> Script:
         source = script.source.replace(self.good, self.bad)
@@ -47,18 +47,18 @@ SCRIPTS = {
     "admits the last waiter first": Planted(
         "'ZRANGE', lock.queue, 0, 0,", "'ZREVRANGE', lock.queue, 0, 0,"
     ),
-    "has one fencing token for all": Planted(
+    "uses one fencing token for all holders": Planted(
         "as_text(math.max(now_us, last_fence(lock.index) + 1))", "'7'", general=True
     ),
     "leaves a key behind": Planted(
         "record_end(history, name, kind or '', token, record, 'released', now_ms)",
         "redis.call('SET', inboxes .. name, 'forgotten')",
     ),
-    "tells nobody of a release": Planted(
+    "does not notify waiters of a release": Planted(
         "  grant_to_waiters(lock, nil, own, granted)\n  if lock.used == 0 then",
         "  if lock.used == 0 then",
     ),
-    "denies that it was held": Planted(
+    "reports a valid release as not owned": Planted(
         "table.concat(granted, ' ') or 1",
         "table.concat(granted, ' ') or 0",
     ),
@@ -70,7 +70,7 @@ def never_renew() -> None:
     Lease.lost = False  # type: ignore[assignment,method-assign]
 
 
-def show_no_life() -> None:
+def send_no_heartbeats() -> None:
     store.WAITER_TTL_MS, protocol.HEARTBEAT_SECONDS = 50, 8.0
 
 
@@ -98,13 +98,13 @@ def count_from_the_reply() -> None:
 
 FLOWS = {
     "counts leases from the reply": count_from_the_reply,
-    "does not renew, and does not know": never_renew,
-    "waits without showing life": show_no_life,
+    "neither renews nor detects the loss": never_renew,
+    "waits without heartbeats": send_no_heartbeats,
 }
 
 
 def plant(client: Client, fault: str) -> int:
-    """In how many places it was planted."""
+    """Plant the fault, and return the number of places that were changed."""
     if fault in FLOWS:
         FLOWS[fault]()
         return 1

@@ -1,5 +1,5 @@
-"""A TCP proxy before a server, that can do what networks do: delay, cut, stand still, and lose or
-delay the reply to a single command.
+"""A TCP proxy that injects network faults: it delays, cuts or freezes connections, and loses or
+delays the reply to a single command.
 
 >>> with Proxy(*node.address) as proxy:
 ...     dropped = proxy.drop_reply(runs(ACQUIRE))
@@ -20,24 +20,24 @@ from django_redislock.lua import Script
 Command = list[bytes]
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 AT_ONCE = 1 << 16
-A_MOMENT = 0.01  # seconds after which a lag that changed takes effect
+LAG_CHECK_SECONDS = 0.01  # a changed lag takes effect within this time
 
 
 def runs(script: Script) -> Callable[[Command], bool]:
-    """Matches a command that runs this script, by digest or in full."""
+    """Return a function that matches a command that runs this script, by digest or in full."""
     texts = (script.sha.encode(), script.source.encode())
     return lambda command: command[0].startswith(b"EVAL") and command[1] in texts
 
 
 def named(*names: str) -> Callable[[Command], bool]:
-    """Matches commands of these names."""
+    """Return a function that matches commands with these names."""
     return lambda command: command[0].upper().decode() in names
 
 
 @dataclass(eq=False)
-class Deed:
-    """What is done to the replies to some commands, and how often it was. See `Proxy.drop_reply`
-    and `Proxy.delay_reply`."""
+class ReplyFault:
+    """A fault in the replies to matching commands, and how often it was injected. See
+    `Proxy.drop_reply` and `Proxy.delay_reply`."""
 
     matches: Callable[[Command], bool]
     times: int
@@ -54,7 +54,7 @@ class Deed:
         return True
 
     def has_begun(self) -> bool:
-        """Whether the server has answered, and the client does not know yet."""
+        """Return whether the server has answered, and the reply is being delayed."""
         return self.began == self.times
 
     def is_done(self) -> bool:
@@ -66,21 +66,21 @@ class Deed:
         self.began += 1
         try:
             await asyncio.sleep(self.seconds)
-        except asyncio.CancelledError:  # nobody waits for it any more
+        except asyncio.CancelledError:  # the client no longer waits for the reply
             self.began -= 1
             raise
 
 
 class Proxy:
-    """On a port of its own of 127.0.0.1, before the server at `host` and `port`. It runs in a
-    thread of its own; each method returns when it took effect."""
+    """A proxy on its own port of 127.0.0.1 for the server at `host` and `port`. It runs in its own
+    thread. Each method returns when it has taken effect."""
 
     port: int
 
     def __init__(self, host: str, port: int) -> None:
         self._server = host, port
         self._links: set[_Link] = set()
-        self._deeds: list[Deed] = []
+        self._faults: list[ReplyFault] = []
         self._delay = 0.0
         self._lag = 0.0
         self._refuses = False
@@ -100,16 +100,16 @@ class Proxy:
         return len(self._links)
 
     def delay(self, seconds: float) -> None:
-        """Let all that passes take so much longer, in each direction."""
+        """Delay all data by `seconds`, in each direction."""
         self._delay = seconds
 
     def lag(self, seconds: float) -> None:
-        """Let what the server sends to its replicas take so much longer; `math.inf`: until this is
-        called again. Nothing else is held up."""
+        """Delay only the data that the server sends to its replicas by `seconds`. With `math.inf`,
+        delay it until the next call."""
         self._lag = seconds
 
     def cut(self) -> int:
-        """Close all connections, and say how many there were. New ones can be made."""
+        """Close all connections and return their number. New connections are possible."""
         return self._do(self._cut())
 
     def refuse(self) -> None:
@@ -120,29 +120,28 @@ class Proxy:
         self._refuses = False
 
     def freeze(self) -> None:
-        """Let nothing pass in either direction; connections stay, and can be made."""
+        """Hold back all data in both directions. Connections stay open and can be made."""
         self._do(self._set(flows=False))
 
     def thaw(self) -> None:
-        """Let pass what was held back, and all that follows."""
+        """Pass on the data that was held back, and all later data."""
         self._do(self._set(flows=True))
 
     def drop_reply(
         self, matches: Callable[[Command], bool], *, times: int = 1, before: bool = False
-    ) -> Deed:
-        """Lose the server's answer to the next command that `matches`: it gets the command, what
-        it answers is swallowed, and the connection is cut. With `before` it does not even get the
-        command."""
-        self._deeds.append(Deed(matches, times, before))
-        return self._deeds[-1]
+    ) -> ReplyFault:
+        """Lose the server's reply to the next command that `matches`, and cut the connection. The
+        server receives the command, unless `before` is true."""
+        self._faults.append(ReplyFault(matches, times, before))
+        return self._faults[-1]
 
     def delay_reply(
         self, matches: Callable[[Command], bool], seconds: float, *, times: int = 1
-    ) -> Deed:
-        """Let the server's answer to the next command that `matches` take so much longer. One for
-        which nobody waits any more does not count."""
-        self._deeds.append(Deed(matches, times, seconds=seconds))
-        return self._deeds[-1]
+    ) -> ReplyFault:
+        """Delay the server's reply to the next command that `matches` by `seconds`. A reply whose
+        client no longer waits does not count."""
+        self._faults.append(ReplyFault(matches, times, seconds=seconds))
+        return self._faults[-1]
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -158,7 +157,7 @@ class Proxy:
     def _do(self, what: Coroutine[Any, Any, Any]) -> Any:
         return asyncio.run_coroutine_threadsafe(what, self._loop).result(20)
 
-    # What follows runs in the thread
+    # The rest runs in the thread
 
     async def _open(self) -> None:
         self._flows = asyncio.Event()
@@ -171,7 +170,7 @@ class Proxy:
         self._flows.set()
         await self._cut()
         others = asyncio.all_tasks() - {asyncio.current_task()}
-        if others:  # those that were cut end by themselves
+        if others:  # tasks of connections that were cut end by themselves
             _, others = await asyncio.wait(others, timeout=1)
         for task in others:
             task.cancel()
@@ -187,7 +186,7 @@ class Proxy:
         self._flows.set() if flows else self._flows.clear()
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with suppress(asyncio.CancelledError):  # Python 3.11 takes it for an error of its streams
+        with suppress(asyncio.CancelledError):  # Python 3.11 reports it as an error of its streams
             await self._link(reader, writer)
 
     async def _link(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -209,24 +208,24 @@ class Proxy:
 
     async def _pass(self, *, to_replica: bool = False) -> None:
         since = time.monotonic()
-        while to_replica and time.monotonic() < since + self._lag:  # noqa: ASYNC110  no event tells
-            await asyncio.sleep(min(self._lag, A_MOMENT))
+        while to_replica and time.monotonic() < since + self._lag:  # noqa: ASYNC110  no event
+            await asyncio.sleep(min(self._lag, LAG_CHECK_SECONDS))
         if self._delay:
             await asyncio.sleep(self._delay)
         await self._flows.wait()
 
-    def _deed_for(self, commands: list[Command]) -> Deed | None:
-        return next((deed for deed in self._deeds if deed.takes(commands)), None)
+    def _fault_for(self, commands: list[Command]) -> ReplyFault | None:
+        return next((fault for fault in self._faults if fault.takes(commands)), None)
 
 
 class _Link:
-    """One connection to the proxy, and its own to the server."""
+    """One connection to the proxy, and the matching connection to the server."""
 
     def __init__(self, proxy: Proxy, client: Streams, server: Streams) -> None:
         self._proxy = proxy
         self._client = client
         self._server = server
-        self._due: Deed | None = None
+        self._due: ReplyFault | None = None
         self._to_replica = False
 
     async def run(self) -> None:
@@ -239,7 +238,7 @@ class _Link:
             await asyncio.gather(*ways, return_exceptions=True)
             self.cut()
             if self._due:
-                self._due.taken -= 1  # nobody waited for that answer
+                self._due.taken -= 1  # the client no longer waited for the reply
 
     def cut(self) -> None:
         for _, writer in (self._client, self._server):
@@ -249,15 +248,15 @@ class _Link:
         reader, writer = self._client[0], self._server[1]
         unread = b""
         while data := await reader.read(AT_ONCE):
-            if not self._to_replica:  # which sends lone line ends between its commands
+            if not self._to_replica:  # a replica also sends line ends between commands
                 commands, unread = split(unread + data)
-                deed = self._proxy._deed_for(commands)
-                if deed and deed.before:
-                    deed.done += 1
+                fault = self._proxy._fault_for(commands)
+                if fault and fault.before:
+                    fault.done += 1
                     return
-                if deed and self._due:
-                    deed.taken -= 1  # one thing is done to an answer
-                self._due = self._due or deed
+                if fault and self._due:
+                    fault.taken -= 1  # a reply has at most one fault
+                self._due = self._due or fault
                 self._to_replica = any(map(_SYNCS, commands))
             await self._proxy._pass()
             writer.write(data)
@@ -282,7 +281,7 @@ _SYNCS = named("PSYNC", "SYNC")
 
 
 def split(data: bytes) -> tuple[list[Command], bytes]:
-    """The commands in what a client sent, and the beginning of one that is not complete."""
+    """Split data from a client into complete commands and the rest."""
     commands = []
     while data:
         command, rest = _first(data)

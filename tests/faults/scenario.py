@@ -1,4 +1,4 @@
-"""What a scenario is, and what it is given to happen in."""
+"""Scenarios, the environment in which they run, and the assessment of their results."""
 
 import contextlib
 import random
@@ -32,15 +32,15 @@ EXCLUSION = "exclusion"
 ORDER = "order"
 WAKING = "waking"
 OWNERSHIP = "ownership"
-"""The promises that a scenario may exclude (`may_fail`) because the docs do not make them there:
-mutual exclusion, first come first served, no waiter beside a free lock, and no holder that is told
-that it does not hold its lock. Everything else must hold in every scenario."""
+"""The guarantees that a scenario may exclude (`may_fail`) because the docs do not make them there:
+mutual exclusion, first come first served, no waiter while the lock is free, and no loss reported
+to a holder that still has the lock. All other guarantees apply to every scenario."""
 
-SETTLED_WITHIN = 40.0  # seconds that all leases and claims that are left may take to run out
+SETTLED_WITHIN_SECONDS = 40.0  # limit for the expiry of all remaining leases and grants
 
-HAND_OVER = 0.1
-"""Seconds that half of the hand-overs may take at most: far less than who is told nothing needs to
-come and see, and more than a busy machine does."""
+MAX_MEDIAN_HANDOVER_SECONDS = 0.1
+"""Limit for the median handover. It is far less than a waiter needs without a notification, and
+more than a busy machine needs with one."""
 
 
 Body = Callable[..., None]
@@ -48,7 +48,7 @@ Body = Callable[..., None]
 
 @dataclass(frozen=True)
 class Scenario:
-    """A scenario: what happens, how often, and what may not be kept."""
+    """A scenario: its body, the number of runs, and its limits."""
 
     number: int
     title: str
@@ -57,25 +57,24 @@ class Scenario:
     _: KW_ONLY
 
     runs: int
-    short: int  # how many of them, and how many in the short form
+    short: int  # number of runs with --short
+    # Minimum number of faults and of acquisitions per run, on average. With fewer, the scenario
+    # proves nothing and fails.
     faults: int = 1
-    # How many faults, and acquisitions, a run has on average at least: with fewer it proves
-    # nothing, and fails.
     operations: int = 1
-    # Seconds from a fault to the next who holds the lock, at most.
+    # Limit in seconds from a fault to the next holder.
     free_within: float | None = None
-    # Seconds for which a lock may be free while somebody alive waits for it.
-    wake_within: float = checker.WAKE_WITHIN
-    # Whether nobody dies or stands still, and no server is away: a lock may be free for a moment
-    # only, and who is next is told of a release, and need not come to see it.
+    # Limit in seconds for the time that a lock is free while a live waiter waits.
+    wake_within: float = checker.WAKE_WITHIN_SECONDS
+    # Whether no process dies or is paused and no server is unreachable. Then a lock is free only
+    # briefly, and the next waiter is notified of a release.
     at_once: bool = False
-    may_fail: tuple[str, ...] = ()  # what may not be kept
-    # The types of errors that clients may meet. Who is told that a lock is not its own is judged
-    # by whether it was.
+    may_fail: tuple[str, ...] = ()  # guarantees that do not apply
+    # Types of errors that clients may raise. Errors of ownership are checked separately.
     errors: tuple[str, ...] = ()
-    # Whether no other may happen at the same time: it measures what its machine can do.
+    # Whether no other scenario may run at the same time, because this one measures performance.
     alone: bool = False
-    # Keyword arguments of `body`, which several scenarios may share.
+    # Keyword arguments of `body`, so that several scenarios can share it.
     args: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -84,7 +83,7 @@ class Scenario:
 
     @property
     def label(self) -> str:
-        """The first cell of its row."""
+        """The first cell of the scenario's row."""
         return f"({self.number}) {self.title}"
 
     @property
@@ -96,8 +95,8 @@ SCENARIOS: list[Scenario] = []
 
 
 def scenario(number: int, title: str, **facts: Any) -> Callable[[Body], Body]:
-    """Register a body as a `Scenario` with these `facts`. Of several decorators on one body, the
-    lowest registers first."""
+    """Register a body as a `Scenario` with these `facts`. If a body has several decorators, the
+    lowest one registers first."""
 
     def register(body: Body) -> Body:
         SCENARIOS.append(Scenario(number, title, body, **facts))
@@ -107,8 +106,7 @@ def scenario(number: int, title: str, **facts: Any) -> Callable[[Body], Body]:
 
 
 class Setting:
-    """Where one scenario happens: its servers, its clients, its history. All of it goes at the
-    end."""
+    """The servers, clients and history of one scenario. They are removed at the end."""
 
     def __init__(
         self,
@@ -128,7 +126,7 @@ class Setting:
         self.log = Log(self.folder, "harness")
         self.random = self.random_of("all")
         self.notes: list[str] = []
-        self.settled_within = SETTLED_WITHIN
+        self.settled_within = SETTLED_WITHIN_SECONDS
         self.troubles: dict[int, str] = {}
         self.missing: Missing | None = None
         self._only = only
@@ -136,14 +134,14 @@ class Setting:
         self.nodes: list[Node] = []
 
     def random_of(self, what: object) -> random.Random:
-        """Random choices of its own, the same for the same seed."""
+        """Return a random generator for `what` that depends only on the seed."""
         return random.Random(f"{self.seed} {self.scenario.name} {what}")
 
-    # What there is
+    # Resources
 
     def node(self, *makes: str, **config: Any) -> Node:
-        """A server, which is looked over at the end: of one of these makes, or of all that there
-        are. The seed chooses which, the same for all of the scenario."""
+        """Start a server that is checked for leftovers at the end. The seed chooses one of the
+        given makes, or of all makes, for the whole scenario."""
         makes = makes or MAKES
         make = self.make if self.make in makes else self.random_of("make").choice(makes)
         node = self.use(Node(make, **config))
@@ -154,15 +152,15 @@ class Setting:
         return self.use(Proxy(*node.address))
 
     def use(self, resource: Any) -> Any:
-        """Enter a context manager, left when all is over."""
+        """Enter a context manager, and exit it at the end of the scenario."""
         return self._stack.enter_context(resource)
 
     def crew(self, **options: Any) -> Crew:
-        """Where clients come from; with options, one of its own, as they say."""
+        """Return the shared crew, or a new crew with the given options."""
         return self.use(contextlib.closing(Crew(**options))) if options else usual_crew()
 
     def each(self, body: Callable[["Run"], None], *, lanes: int = 1) -> None:
-        """Run after run, so many at a time; an error is one of that run."""
+        """Execute all runs, `lanes` at a time. An error fails only its run."""
         numbers = range(1, self.runs + 1) if self._only is None else [self._only]
         with ThreadPoolExecutor(lanes) as pool:
             for _ in pool.map(partial(self._run, body), numbers):
@@ -176,19 +174,19 @@ class Setting:
                 self.trouble(number, error)
 
     def trouble(self, number: int, error: Exception) -> None:
-        """What went wrong in a run, or in none (0)."""
+        """Record an error of a run, or of the whole scenario (0)."""
         if isinstance(error, Missing):
             self.missing = error
         last = traceback.extract_tb(error.__traceback__)[-1]
         where = f"{Path(last.filename).name}:{last.lineno}"
         self.troubles[number] = f"{type(error).__name__}: {error} ({where})"
 
-    # How it ends
+    # Results
 
     def row(self) -> Row:
-        return _row(self, self.happen())
+        return _row(self, self.run_and_check())
 
-    def happen(self) -> checker.Findings:
+    def run_and_check(self) -> checker.Findings:
         with contextlib.closing(self.log), self._stack:
             self._try(partial(self.scenario.body, **self.scenario.args), self)
             for node in self.nodes:
@@ -200,7 +198,7 @@ class Setting:
         )
 
     def _try(self, step: Callable[[Any], object], of: Any) -> None:
-        """What goes wrong in one scenario is a failure of that one, and the others go on."""
+        """Record an error as a failure of this scenario, so that the other scenarios continue."""
         try:
             step(of)
         except Exception as error:
@@ -221,7 +219,7 @@ class Setting:
 
 
 class Shared:
-    """Nodes, or other resources, of which each run borrows one for itself."""
+    """Nodes or other resources. Each run borrows one."""
 
     def __init__(self, every: Iterable[Any]) -> None:
         self.every = list(every)
@@ -239,7 +237,7 @@ class Shared:
 
 
 def _connections(client: Any) -> list[dict[str, str]]:
-    """Those of others, except those of Sentinels and of Cluster nodes that moved keys here."""
+    """Return the connections of other clients, without Sentinels and Cluster nodes."""
     own = str(client.client_id())
     return [
         each
@@ -252,7 +250,7 @@ def _connections(client: Any) -> list[dict[str, str]]:
 
 
 class Run:
-    """One run of a scenario, with a lock, clients and random choices of its own."""
+    """One run of a scenario, with its own lock, clients and random choices."""
 
     def __init__(self, setting: Setting, number: int) -> None:
         self.setting = setting
@@ -263,7 +261,7 @@ class Run:
         self._clients: list[Client] = []
 
     def client(self, crew: Crew, who: str, url: str, **options: Any) -> Client:
-        """A client on the server at that address; `options` are those of its cache's alias."""
+        """Fork a client that uses the server at `url`, with `options` for its cache alias."""
         return self.client_of(crew, who, caches(url, **options))
 
     def clients(self, crew: Crew, node: Node, *names: str) -> list[Client]:
@@ -276,21 +274,21 @@ class Run:
         return client
 
     def moment(self, longest: float, *, shortest: float = 0) -> None:
-        """Let a random time pass, so that what comes next strikes anywhere."""
+        """Sleep for a random time, so that the next fault occurs at a random point."""
         time.sleep(self.random.uniform(shortest, longest))
 
     def info(self, node: Node) -> LockInfo | None:
-        """How its lock stands, as the server knows."""
+        """Return the state of the run's lock on the server."""
         with node.client(decode_responses=False) as client:
             return runners.run(client, queries.get(KEYS, self.lock))
 
     def fault(self, kind: str, **facts: Any) -> Event:
-        """Note a fault that was injected; what clients suffer is noted by their methods."""
+        """Log a fault that was injected. The methods of clients log their own faults."""
         return self.log.write("fault", kind=kind, lock=self.lock, **facts)
 
     @contextlib.contextmanager
     def paused(self, node: Node) -> Iterator[None]:
-        """The server stands still meanwhile."""
+        """Pause the server during the block."""
         self.fault("paused")
         self.log.write("away", lock=self.lock)
         node.pause()
@@ -301,7 +299,7 @@ class Run:
             self.log.write("back", lock=self.lock)
 
     def free(self) -> float:
-        """Note that from here on whoever waits is to get the lock; when that is."""
+        """Log that a waiter can acquire the lock from now on, and return the time."""
         return float(self.log.write("free", lock=self.lock)["t"])
 
     def close(self) -> None:
@@ -310,11 +308,11 @@ class Run:
         for client in self._clients:
             client.end()
         for node in self.setting.nodes:
-            with contextlib.suppress(RedisError):  # it is away, or another's
+            with contextlib.suppress(RedisError):  # unreachable, or used by another run
                 self._note_holders(node)
 
     def _note_holders(self, node: Node) -> None:
-        """Who still holds its lock, now that all clients are gone."""
+        """Log the holders that remain on the server after all clients have ended."""
         if not (info := self.info(node)):
             return
         tokens = [holding.token for holding in info.holders]
@@ -327,12 +325,12 @@ class Run:
 
 
 def _row(setting: Setting, found: checker.Findings) -> Row:
-    scenario, notes, told = setting.scenario, list(setting.notes), found.told_after
-    if told:
-        side = "after" if max(told) > 0 else "before"
+    scenario, notes, losses = setting.scenario, list(setting.notes), found.reported_after
+    if losses:
+        side = "after" if max(losses) > 0 else "before"
         notes.append(
-            f"{len(told):,} clients lost a lock; the slowest knew "
-            f"{abs(max(told)):.2f} s {side} the end of its lease"
+            f"{len(losses):,} clients lost a lock; the slowest knew "
+            f"{abs(max(losses)):.2f} s {side} the end of its lease"
         )
     servers = tuple(sorted({node.make for node in setting.nodes}))
     runs = setting.runs if setting._only is None else 1
@@ -342,7 +340,7 @@ def _row(setting: Setting, found: checker.Findings) -> Row:
 
 
 def _troubles(setting: Setting) -> Iterator[str]:
-    """Each trouble once, with the runs that had it."""
+    """Yield each error once, with the runs that had it."""
     for trouble in sorted(set(setting.troubles.values())):
         runs = sorted(number for number, other in setting.troubles.items() if other == trouble)
         numbers = ", ".join(map(str, runs[:3])) + ", …" * (len(runs) > 3)
@@ -350,9 +348,9 @@ def _troubles(setting: Setting) -> Iterator[str]:
 
 
 def _wrong(scenario: Scenario, found: checker.Findings) -> Iterator[str]:
-    """What must not be in the history, however slow the machine is."""
+    """Yield violations that a slow machine cannot explain."""
     yield from _cases("stale writes with the fence", found.stale)
-    yield from _cases("writes refused to the last who came", found.refused_in_turn)
+    yield from _cases("refused writes of the last holder", found.refused_in_turn)
     yield from _cases("fencing tokens that did not grow", found.fences)
     yield from _cases("phantom locks", found.phantoms)
     yield from _cases("counted twice", found.doubles)
@@ -361,8 +359,8 @@ def _wrong(scenario: Scenario, found: checker.Findings) -> Iterator[str]:
 
 
 def _late(scenario: Scenario, runs: int, found: checker.Findings) -> Iterator[str]:
-    """What should not be either, but comes about where a machine does not get to do what it has
-    to in time: one that seems to be down may lose its place, and with it locks."""
+    """Yield violations that a very slow machine can cause. A waiter that seems to be dead may lose
+    its place in the queue, and a holder its lock."""
     expected = {*scenario.errors, *checker.NOT_OWNED}
     unexpected = [
         f"{each['who']}: {each['type']}: {each['text']}"
@@ -372,7 +370,7 @@ def _late(scenario: Scenario, runs: int, found: checker.Findings) -> Iterator[st
     yield from _cases("left behind", found.leftovers)
     yield from _cases("unexpected errors", unexpected)
     for promise, what, cases in (
-        (OWNERSHIP, "told not to own what it held", found.not_owned),
+        (OWNERSHIP, "false reports of a loss", found.not_owned),
         (ORDER, "overtakings", found.overtakings),
         (WAKING, "lost wake-ups", found.lost_wakeups),
     ):
@@ -383,14 +381,14 @@ def _late(scenario: Scenario, runs: int, found: checker.Findings) -> Iterator[st
     ):
         if len(cases) < least * runs:
             yield f"only {len(cases)} {what} in {runs} runs"
-    late = median(found.hand_overs) if scenario.at_once and found.hand_overs else 0
-    if late > HAND_OVER:
-        yield f"half of {len(found.hand_overs):,} hand-overs took {late:.2f} s or more"
+    late = median(found.handovers) if scenario.at_once and found.handovers else 0
+    if late > MAX_MEDIAN_HANDOVER_SECONDS:
+        yield f"half of {len(found.handovers):,} handovers took {late:.2f} s or more"
     if scenario.free_within is not None:
         if not found.until_free:
-            yield "nobody was seen to hold a lock after a fault"
+            yield "no client held a lock after a fault"
         elif (worst := max(found.until_free)) > scenario.free_within:
-            yield f"a lock came free after {worst:.2f} s, not {scenario.free_within:g} s"
+            yield f"a lock was free after {worst:.2f} s, not {scenario.free_within:g} s"
 
 
 def _cases(what: str, particulars: Sequence[str]) -> Iterator[str]:

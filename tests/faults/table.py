@@ -1,4 +1,4 @@
-"""The table of what was found: a row for each scenario."""
+"""The table of results, with a row for each scenario."""
 
 import re
 from collections.abc import Iterable
@@ -28,8 +28,8 @@ class Row:
     runs: int
     found: Findings
     notes: tuple[str, ...]  # other measurements
-    failures: tuple[str, ...] = ()  # what does not hold
-    is_wrong: bool = False  # whether a failure is more than something that came too late
+    failures: tuple[str, ...] = ()
+    is_wrong: bool = False  # whether a failure cannot be explained by a slow machine
 
     def cells(self) -> tuple[str, ...]:
         found, worst = self.found, max(self.found.until_free, default=None)
@@ -48,7 +48,7 @@ class Row:
 
 
 def table_of(rows: Iterable[Row]) -> str:
-    """The table in Markdown, and below it what else was measured."""
+    """Return a Markdown table, and a list of the other measurements."""
     rows = list(rows)
     rule = ["---", "---", *["--:"] * (len(HEAD) - 2)]
     lines = [markdown(HEAD, rule, *(row.cells() for row in rows))]
@@ -72,7 +72,7 @@ def markdown(*rows: Iterable[str]) -> str:
 
 
 def write(page: Path, text: str, begin: str = BEGIN, end: str = END) -> None:
-    """Put it between two markers of the page."""
+    """Write `text` between two markers of the page."""
     before, found, rest = page.read_text().partition(begin)
     _, also_found, after = rest.partition(end)
     assert all((found, also_found)), f"{page} lacks its markers"
@@ -80,6 +80,6 @@ def write(page: Path, text: str, begin: str = BEGIN, end: str = END) -> None:
 
 
 def titles(page: Path) -> list[str]:
-    """Return the first cells of the page's table, without its head."""
+    """Return the first cells of the page's table, without the header."""
     text = page.read_text().partition(BEGIN)[2].partition(END)[0]
     return re.findall(r"^\| (\(.+?) \| ", text, re.MULTILINE)

@@ -1,5 +1,5 @@
-"""The checker finds what is wrong: in histories written by hand, and in locks with a planted fault
-that real clients use.
+"""The checker finds violations in hand-written histories, and in locks with planted faults that
+real clients use.
 """
 
 import itertools
@@ -21,7 +21,7 @@ LOCK = "a"
 
 
 class History:
-    """Events of one lock, written as they are wanted; each a second after the one before."""
+    """Hand-written events of one lock, each one second after the previous one."""
 
     def __init__(self):
         self.events = []
@@ -42,7 +42,7 @@ class History:
         return asked
 
     def hold(self, who, fence, *, lease=100, end=None, asked=None, weight=1, capacity=1):
-        """Want the lock, unless that was before, and hold it. Return the token."""
+        """Request the lock, unless `asked` is given, and hold it. Return the token."""
         asked = self.want(who, weight=weight, capacity=capacity) if asked is None else asked
         token = next(self.tokens)
         self.note(who, "kept", token=token, deadline=end or self.now + 1 + lease)
@@ -70,7 +70,7 @@ def history():
     return History()
 
 
-NOT_WRONG = {"holds", "faults", "errors", "until_free", "hand_overs", "told_after"}
+NOT_WRONG = {"holds", "faults", "errors", "until_free", "handovers", "reported_after"}
 WRONG = {field.name for field in fields(Findings)} - NOT_WRONG
 
 
@@ -78,13 +78,13 @@ def wrong(found):
     return {name for name in WRONG if getattr(found, name)}
 
 
-# What is not wrong is left to the scenarios, which would report it: only rare cases are here
+# The scenarios would report false violations, so only rare cases are here
 
 
 @pytest.mark.parametrize("why", ["late", "taken"])
-def test_it_is_not_known_when_a_lock_was_granted_that_ended_before_its_holder_knew(history, why):
-    """Its process or the server stood still past its lease, or the lock was taken meanwhile.
-    Another client held it in between."""
+def test_a_hold_that_ended_before_its_holder_knew_has_no_known_begin(history, why):
+    """The process or the server was paused past the lease, or the lock was taken during the wait.
+    Another client held the lock in between."""
     asked = history.want("late")
     lease_end = history.now + (0.5 if why == "late" else 100)
     if why == "taken":
@@ -102,7 +102,7 @@ def test_it_is_not_known_when_a_lock_was_granted_that_ended_before_its_holder_kn
 
 
 @pytest.mark.parametrize("what", ["kept", "checked"])
-def test_a_renewal_or_a_look_makes_the_belief_longer(history, what):
+def test_a_renewal_or_a_check_extends_the_belief(history, what):
     token = history.hold("a", 1, lease=0.5)
     if what == "kept":
         history.note("a", "kept", token=token, deadline=100)
@@ -205,7 +205,7 @@ def test_a_waiter_that_was_surely_queued_is_not_overtaken(history, surely):
 
 
 @pytest.mark.parametrize("to_the_end", [True, False])
-def test_a_waiter_beside_a_free_lock_was_not_woken(history, to_the_end):
+def test_a_waiter_for_a_free_lock_is_a_lost_wakeup(history, to_the_end):
     asked = history.want("a", queued=True)
     history.now += 5
     if to_the_end:
@@ -217,7 +217,7 @@ def test_a_waiter_beside_a_free_lock_was_not_woken(history, to_the_end):
 
 
 def test_the_lease_of_a_dead_holder_explains_a_wait(history):
-    """It may have been renewed just before."""
+    """The holder may have renewed its lease just before its death."""
     history.hold("a", 1, lease=8)
     history.want("b", queued=True)
     history.kill("a")
@@ -236,7 +236,7 @@ def test_a_release_is_handed_over_to_the_waiter(history):
     history.now += 1
     history.release("b", history.hold("b", 2, asked=asked))
     history.hold("c", 3)
-    assert history.found().hand_overs == [3.0]
+    assert history.found().handovers == [3.0]
 
 
 @pytest.mark.parametrize("killed", [True, False])
@@ -259,7 +259,7 @@ def test_the_time_until_a_lock_is_free_counts_from_the_fault(history, killed):
 
 @pytest.mark.parametrize("why", ["nothing", "late", "taken"])
 @pytest.mark.parametrize("how", ["LockNotOwnedError", "LockLost", "lost"])
-def test_a_holder_may_only_be_told_of_a_loss(history, why, how):
+def test_a_loss_without_a_cause_is_found(history, why, how):
     token = history.hold("a", 1, lease=0.5 if why == "late" else 100)
     if why == "taken":
         history.note("harness", "taken")
@@ -272,7 +272,7 @@ def test_a_holder_may_only_be_told_of_a_loss(history, why, how):
 
 
 @pytest.mark.parametrize("too_early", [False, True])
-def test_a_holder_that_is_told_before_the_lock_was_taken_is_found(history, too_early):
+def test_a_loss_that_is_reported_before_it_happened_is_found(history, too_early):
     token = history.hold("a", 1)
     since = history.now
     history.note("a", "lost", token=token)
@@ -281,7 +281,7 @@ def test_a_holder_that_is_told_before_the_lock_was_taken_is_found(history, too_e
 
 
 @pytest.mark.parametrize("released", [True, False])
-def test_a_lock_that_is_held_for_nobody_is_a_phantom(history, released):
+def test_a_lock_that_no_client_holds_is_a_phantom(history, released):
     token = history.hold("a", 1)
     if released:
         history.release("a", token)
@@ -327,7 +327,7 @@ def test_what_the_harness_found_at_the_end_is_reported(history):
         (0, [], 12, 12.1, False),
     ],
 )
-def test_a_lease_that_counts_before_a_replica_can_have_it_is_found(
+def test_a_lease_that_is_confirmed_before_a_replica_can_have_it_is_found(
     seconds, clients, sent, t, too_early
 ):
     lag = {"what": "behind", "since": 10, "t": 20, "seconds": seconds, "clients": clients}
@@ -347,25 +347,25 @@ def test_a_lease_that_counts_before_a_replica_can_have_it_is_found(
         ({"stopped": 3, "resumed": 14, "lost": 15}, False),
     ],
 )
-def test_a_loser_that_is_told_late_is_found(events, late):
+def test_a_late_report_of_a_loss_is_found(events, late):
     about = {"who": "a", "lock": LOCK, "token": 1, "deadline": 10, "client": "a"}
     room = {"fence": 1, "weight": 1, "capacity": 1, "asked": 2}
     held = [about | {"what": "kept", "t": 2.1}, about | room | {"what": "held", "t": 2.2}]
-    told = [about | {"what": what, "t": t} for what, t in events.items()]
-    assert bool(list(too_late(check([*held, *told])))) == late
+    changes = [about | {"what": what, "t": t} for what, t in events.items()]
+    assert bool(list(too_late(check([*held, *changes])))) == late
 
 
-# Planted faults: all are found in one go, each at a lock of its own
+# Planted faults, each in its own lock, in one scenario
 
 FINDS = {
     "": "stale_without_fence",
     "releases without comparing tokens": "overlaps",
-    "does not renew, and does not know": "overlaps",
+    "neither renews nor detects the loss": "overlaps",
     "admits the last waiter first": "overtakings",
-    "has one fencing token for all": "stale",
-    "waits without showing life": "lost_wakeups",
+    "uses one fencing token for all holders": "stale",
+    "waits without heartbeats": "lost_wakeups",
     "leaves a key behind": "leftovers",
-    "denies that it was held": "not_owned",
+    "reports a valid release as not owned": "not_owned",
 }
 
 
@@ -374,14 +374,14 @@ def found():
     runs = len(FINDS)
     scenario = Scenario(0, "planted faults", planted_faults, runs=runs, short=runs)
     with closing(Setting(scenario, seed=1, short=True, make="valkey-9.1")) as setting:
-        found = setting.happen()
+        found = setting.run_and_check()
         assert setting.troubles == {}
         yield found
 
 
 def planted_faults(setting: Setting) -> None:
-    """A client stands still between its look at the lock and its write, for longer than its lease.
-    Another one, of two that wait, is let in and writes; then the first goes on, and lets go."""
+    """A client is stopped between its check of the lock and its write, for longer than its lease.
+    One of two waiters acquires the lock and writes. Then the first client resumes and releases."""
     setting.settled_within = 5
     node, crew = setting.node(), setting.crew()
     faults = list(FINDS)
@@ -424,7 +424,7 @@ def test_a_planted_fault_is_found(found, fault):
     assert fault or len(at_lock) == 1
 
 
-# Faults that only a scenario made for them finds
+# Planted faults that only one scenario finds
 
 
 @pytest.mark.xdist_group("planted")
@@ -433,8 +433,8 @@ def test_a_planted_fault_is_found(found, fault):
     [
         ("counts leases from the reply", replies.hold_up, 2 * len(replies.WAYS), "overlaps"),
         (
-            "tells nobody of a release",
-            partial(crowd.take_turns, seconds=0.5, first=crowd.COME_SELDOM),
+            "does not notify waiters of a release",
+            partial(crowd.take_turns, seconds=0.5, first=crowd.SLOW_HEARTBEATS),
             1,
             "lost_wakeups",
         ),
@@ -454,7 +454,7 @@ def test_a_scenario_finds_a_planted_fault(monkeypatch, fault, body, runs, finds)
     at_once = finds == "lost_wakeups"
     scenario = Scenario(0, "planted faults", body, runs=runs, short=runs, at_once=at_once)
     with closing(Setting(scenario, seed=1, short=True, make="valkey-9.1")) as setting:
-        found = getattr(setting.happen(), finds)
+        found = getattr(setting.run_and_check(), finds)
     assert found
     if finds == "overlaps":
         late = {

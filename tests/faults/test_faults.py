@@ -1,4 +1,4 @@
-"""One short scenario, and the docs' table of all of them. `make faults` runs all."""
+"""One short scenario, and the table of all scenarios in the docs. `make faults` runs them all."""
 
 import random
 from contextlib import closing

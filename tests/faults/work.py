@@ -1,6 +1,6 @@
-"""What clients do beside `client.loop`: functions that they are asked for by their paths, how they
-reach a deployment that is more than one server (asked for before they use any lock), and a user
-that is sync or async. What tells of locks is for clients of any release.
+"""More orders for clients, by path: functions that use locks, functions that select a deployment
+of several servers (before any lock is used), and a user that is sync or async. The functions that
+describe locks work with clients of any release.
 """
 
 import asyncio
@@ -18,26 +18,37 @@ import django_redislock
 from django_redislock import locks
 from tests.full.topologies import places
 
-from .client import Client, Want, acquire, do, letting_go, pause, release, run, use_caches, write
+from .client import (
+    Acquisition,
+    Client,
+    acquire,
+    do,
+    pause,
+    release,
+    releasing,
+    run,
+    use_caches,
+    write,
+)
 from .crew import CORE, PREFIX
 from .crew import caches as of_one
 
-EVERY = 0.05  # seconds between two looks at a lock that is held
+CHECK_INTERVAL_SECONDS = 0.05
 
 
 def keep(client: Client, lock: str, between: float = 0, **options: Any) -> str:
-    """Hold it as soon as that succeeds, and write, again and again, a little after having looked,
-    until it is lost or there is another order; then let go of it. Tells which."""
+    """Acquire the lock, retrying on errors, then check it and write repeatedly until it is lost or
+    there is another order. Release it in the second case, and return the outcome."""
     while not _acquires(client, lock, options):
-        if client.is_told():
+        if client.has_order():
             return "failed"
-        time.sleep(EVERY)
+        time.sleep(CHECK_INTERVAL_SECONDS)
     while write(client, lock, between)["wrote"]:
-        if client.is_told():
+        if client.has_order():
             client.log.write("free", lock=lock)
             release(client, lock)
             return "released"
-        time.sleep(EVERY)
+        time.sleep(CHECK_INTERVAL_SECONDS)
     return "lost"
 
 
@@ -49,9 +60,9 @@ def _acquires(client: Client, lock: str, options: dict[str, Any]) -> bool:
 
 
 def look(client: Client, lock: str) -> int:
-    """See again and again that it is held, and all else that can be told of it; how often."""
+    """Read all information about the lock repeatedly, and return how often."""
     done = 0
-    while not client.is_told():
+    while not client.has_order():
         info = locks.get(lock)
         assert info, f"{lock} is not held"
         assert info.token, f"nobody holds {lock}"
@@ -69,14 +80,14 @@ class User:
         self.options = options
         self.is_async = "async" in client.who
         self.times = 0
-        """How often it held the lock."""
+        """Number of successful acquisitions."""
 
     def run(self, what: Coroutine[Any, Any, None]) -> None:
         run(what, self.is_async)
 
     @property
     def held(self) -> Any:
-        """The lock that it holds."""
+        """The lock that the user holds."""
         return self.client.held[self.name]
 
     async def do(self, thing: Any, what: str, *args: Any, **how: Any) -> Any:
@@ -86,22 +97,23 @@ class User:
         await pause(self.client.random.uniform(shortest, longest), self.is_async)
 
     async def acquire(self, longest: float | None = None) -> bool:
-        with self._broken_off(), Want(self.client, self.name, self.options) as want:
-            acquired = want.ends(await self._acquire(want.lock_object, longest))
-            self.times += acquired
-            return acquired
+        acquisition = Acquisition(self.client, self.name, self.options)
+        with self._freed_on_error(), acquisition:
+            succeeded = await self._acquire(acquisition.lock_object, longest)
+            self.times += succeeded
+            return acquisition.log_result(succeeded)
         return False
 
     async def _acquire(self, lock: Any, longest: float | None) -> bool:
         if longest is None or not (self.is_async and self.client.random.random() < 0.5):
             return bool(await self.do(lock, "acquire", blocking_timeout=longest))
         with suppress(TimeoutError):
-            async with asyncio.timeout(longest):  # which cancels it
+            async with asyncio.timeout(longest):  # cancels the acquisition
                 return bool(await lock.aacquire())
         return False
 
     async def release(self) -> None:
-        with self._broken_off(), letting_go(self.client, self.name) as held:
+        with self._freed_on_error(), releasing(self.client, self.name) as held:
             await self.do(held, "release")
 
     async def seconds_left(self) -> float:
@@ -109,8 +121,8 @@ class User:
         return info.ttl or 0 if info else 0
 
     @contextmanager
-    def _broken_off(self) -> Iterator[None]:
-        """What goes wrong leaves nothing behind: from then on the next may hold it."""
+    def _freed_on_error(self) -> Iterator[None]:
+        """Log on an error that the lock is free for the next waiter."""
         try:
             yield
         except Exception:
@@ -124,23 +136,23 @@ INFO = "name", "kind", "capacity", "state", "waiters"
 HOLDING = "token", "fence_token", "weight", "timeout", "waited", "acquired_at"
 WAITING = "since", "weight", "timeout"
 PAST = "name", "kind", "outcome", "at", "acquired_at", "held", "fence_token", "weight"
-ABOUT = "holder", "metadata"  # what all releases tell, but for what changes while one looks
+ABOUT = "holder", "metadata"  # known to all releases, and constant between two reads
 
 
 def made_of(client: Client) -> str:
-    """Where its package is."""
+    """Return the path of the package that the client uses."""
     return str(django_redislock.__file__)
 
 
 def tell(client: Client, lock: str) -> dict[str, Any]:
-    """Who holds it and who waits, and who held it before."""
+    """Return the holders, the waiters and the history of the lock."""
     info = locks.get(lock)
     return {
         "listed": [each.name for each in locks.active(lock)],
-        "info": info and _told(info, *INFO),
-        "holders": [_told(each, *HOLDING, *ABOUT) for each in info.holders] if info else [],
-        "queue": [_told(each, *WAITING, *ABOUT) for each in locks.queue(lock)],
-        "past": [_told(each, *PAST, *ABOUT) for each in locks.history(lock)],
+        "info": info and _fields(info, *INFO),
+        "holders": [_fields(each, *HOLDING, *ABOUT) for each in info.holders] if info else [],
+        "queue": [_fields(each, *WAITING, *ABOUT) for each in locks.queue(lock)],
+        "past": [_fields(each, *PAST, *ABOUT) for each in locks.history(lock)],
     }
 
 
@@ -148,22 +160,22 @@ def force(client: Client, lock: str, token: str) -> int:
     return locks.force_release(lock, token)
 
 
-def _told(facts: object, *names: str) -> dict[str, Any]:
+def _fields(facts: object, *names: str) -> dict[str, Any]:
     return {name: _plain(getattr(facts, name)) for name in names}
 
 
 def _plain(value: Any) -> Any:
     if isinstance(value, datetime):
         return value.isoformat()
-    if is_dataclass(value):  # the holder, of whom the previous release does not know the process
+    if is_dataclass(value):  # a holder; the previous release has no `process`
         return {name: each for name, each in asdict(value).items() if name != "process"}
     return value
 
 
 Address = tuple[str, int]
 
-IN_TIME = {"socket_timeout": 1.5, "socket_connect_timeout": 0.5}
-"""Seconds. Without them, a client waits for ever for a server that stands still."""
+TIMEOUTS = {"socket_timeout": 1.5, "socket_connect_timeout": 0.5}
+"""In seconds. Without them, a client waits indefinitely for a server that does not respond."""
 
 
 def by_sentinel(
@@ -173,29 +185,29 @@ def by_sentinel(
     through: str = CORE,
     ways: Sequence[tuple[Address, Address]] = (),
 ) -> None:
-    """Have the master's address from Sentinels. `through` is the backend; `ways` are the
-    addresses by which this client alone reaches those that the Sentinels tell."""
+    """Read the master's address from Sentinels. `through` is the backend. `ways` maps addresses
+    from the Sentinels to the addresses by which this client reaches these servers."""
     from redis.sentinel import Sentinel
 
-    reached = {tuple(told): tuple(way) for told, way in ways}
+    reached = {tuple(address): tuple(way) for address, way in ways}
     addresses = [tuple(each) for each in sentinels]
 
     class WithWays(Sentinel):
         def discover_master(self, service_name: str) -> Any:
-            told = super().discover_master(service_name)
-            return reached.get(told, told)
+            address = super().discover_master(service_name)
+            return reached.get(address, address)
 
-    of_core = IN_TIME | {
+    of_core = TIMEOUTS | {
         "pool_class": "redis.sentinel.SentinelConnectionPool",
         "service_name": name,
-        "sentinel_manager": (WithWays if ways else Sentinel)(addresses, **IN_TIME),
+        "sentinel_manager": (WithWays if ways else Sentinel)(addresses, **TIMEOUTS),
     }
     of_django_redis = {
         "CLIENT_CLASS": "django_redis.client.SentinelClient",
         "CONNECTION_FACTORY": "django_redis.pool.SentinelConnectionFactory",
         "SENTINELS": addresses,
-        "SENTINEL_KWARGS": IN_TIME,
-        "CONNECTION_POOL_KWARGS": IN_TIME,
+        "SENTINEL_KWARGS": TIMEOUTS,
+        "CONNECTION_POOL_KWARGS": TIMEOUTS,
     }
     options = of_core if through == CORE else of_django_redis
     entry = {"BACKEND": through, "KEY_PREFIX": PREFIX, "LOCATION": f"redis://{name}/0"}
@@ -203,11 +215,11 @@ def by_sentinel(
 
 
 def by_cluster(client: Client, nodes: Sequence[Address]) -> None:
-    """Have a client of a Cluster, as ``REDISLOCK_CLIENT`` makes it."""
-    use_caches(of_one("redis://"))  # whose prefix it has
+    """Use a Cluster, with a client that ``REDISLOCK_CLIENT`` makes."""
+    use_caches(of_one("redis://"))  # for the key prefix
     use_cluster(nodes)
 
 
 def use_cluster(nodes: Sequence[Address]) -> None:
-    """Have locks of this process live on that Cluster from now on."""
-    override_settings(**places.cluster_client([*nodes], **IN_TIME)).enable()
+    """Store the locks of this process on the Cluster from now on."""
+    override_settings(**places.cluster_client([*nodes], **TIMEOUTS)).enable()

@@ -1,4 +1,4 @@
-"""A file for each family of scenarios."""
+"""One file for each family of scenarios."""
 
 from importlib import import_module
 from pkgutil import iter_modules

@@ -14,11 +14,11 @@ from ..scenario import Run, Setting, scenario
 WAITERS = 64
 
 COMMANDS = 3
-"""For one acquisition: to ask, to wait, and to release. Who waits for long asks and waits again
-after each `HEARTBEAT_SECONDS`."""
+"""Commands of one acquisition: request, wait and release. A waiter that waits for long repeats the
+first two after each `HEARTBEAT_SECONDS`."""
 
-SELDOM = 3.0
-"""Seconds after which a waiter shows life that comes when it is told, and hardly otherwise."""
+SLOW_HEARTBEAT_SECONDS = 3.0
+"""Heartbeat interval of waiters that depend on notifications."""
 
 
 FACTS = {"short": 1, "faults": 0, "operations": 2 * WAITERS, "at_once": True, "alone": True}
@@ -30,14 +30,14 @@ def crowd(setting: Setting) -> None:
 
 
 @scenario(14, f"{WAITERS} waiters that depend on notifications", runs=1, **FACTS)
-def told(setting: Setting) -> None:
-    """So whoever is not told waits for long."""
-    take_turns(setting, seconds=2 if setting.short else 10, first=COME_SELDOM)
+def notified(setting: Setting) -> None:
+    """A waiter that is not notified waits for long, because heartbeats are rare."""
+    take_turns(setting, seconds=2 if setting.short else 10, first=SLOW_HEARTBEATS)
 
 
 def take_turns(setting: Setting, seconds: float, first: str = "") -> None:
-    """All want the same lock again and again, and hold it for no longer than a write takes. Then
-    they stop, and those that still wait have nobody but each other to hand it on."""
+    """All clients acquire the same lock repeatedly, and hold it only for a write. Then they stop,
+    and the last waiters depend on handovers between each other."""
     node, crew = setting.node(), setting.crew()
 
     def body(run: Run) -> None:
@@ -45,7 +45,7 @@ def take_turns(setting: Setting, seconds: float, first: str = "") -> None:
         for client in clients:
             if first:
                 client.ask(first)
-            client.ask("loop", lock=run.lock, times=1)  # connected, and with all that it needs
+            client.ask("loop", lock=run.lock, times=1)  # connect and load the scripts
         before, began = commands(node), now()
         for client in clients:
             client.start("loop", lock=run.lock, work=(0, 0), rest=(0, 0))
@@ -62,17 +62,17 @@ def take_turns(setting: Setting, seconds: float, first: str = "") -> None:
             f"{sent / done:.2f} commands each; the longest wait was {max(waits) * 1000:,.0f} ms, "
             f"or {turns} other holders"
         )
-        # A grant is confirmed if it came long after the last heartbeat.
+        # A waiter confirms a grant that comes long after its last heartbeat.
         each = COMMANDS + bool(first)
         allowed = sum(each + 2 * int(wait / protocol.HEARTBEAT_SECONDS) for wait in waits)
         assert sent <= allowed, f"{sent} commands, not {allowed}"
-        assert turns <= WAITERS, f"somebody waited for {turns} turns of others"
+        assert turns <= WAITERS, f"a client waited for {turns} other holders"
 
     setting.each(body)
 
 
 def turns_waited(held: list[Hold]) -> Iterator[int]:
-    """Yield for each hold how many others began while its client was queued."""
+    """Yield for each hold how many other holds began while its client was queued."""
     in_order = sorted(held, key=lambda hold: hold.fence)
     for place, hold in enumerate(in_order):
         first = place
@@ -82,16 +82,17 @@ def turns_waited(held: list[Hold]) -> Iterator[int]:
 
 
 def commands(node: Node) -> int:
-    """How many have been sent by clients: those that scripts call are others."""
+    """Return the number of commands from clients, without the commands that scripts call."""
     stats = node.info("commandstats")
     calls = [stats.get(f"cmdstat_{name}", "calls=0") for name in ("evalsha", "eval", "blpop")]
     return sum(int(each.split(",")[0].removeprefix("calls=")) for each in calls)
 
 
-# What clients do
+# Orders for clients
 
-COME_SELDOM = f"{__name__}:come_seldom"
+SLOW_HEARTBEATS = f"{__name__}:slow_heartbeats"
 
 
-def come_seldom(client: own.Client) -> None:
-    protocol.HEARTBEAT_SECONDS, store.WAITER_TTL_MS = SELDOM, round(3000 * SELDOM)
+def slow_heartbeats(client: own.Client) -> None:
+    protocol.HEARTBEAT_SECONDS = SLOW_HEARTBEAT_SECONDS
+    store.WAITER_TTL_MS = round(3000 * SLOW_HEARTBEAT_SECONDS)

@@ -1,9 +1,9 @@
-"""Primaries that Sentinels or a Cluster replace by a replica, and slots that move. A primary dies,
-stands still, is told to step down, or is cut off from its replicas, and some clients with it.
+"""Failovers: Sentinels or a Cluster replace a primary by a replica, or slots move. The primary
+dies, is paused, is ordered to step down, or is cut off from its replicas together with some
+clients.
 
-No replica is asked what became of a lock, because it could get or lose one a moment before. The
-harness holds back what replicas are sent, for so long that a lease that counts any sooner cannot
-be on one.
+The harness does not ask replicas for locks, because their state may change at any moment. Instead
+it delays replication for so long that a lease that is confirmed any sooner cannot be on a replica.
 """
 
 import math
@@ -33,15 +33,15 @@ from ..scenario import EXCLUSION, ORDER, WAKING, Run, Setting, Shared, scenario
 LEASES = 1.5, 6.0
 
 WORK = 0.0, 0.02
-REST = 0.0, 0.05  # seconds that those who take turns hold a lock, and let it be
+REST = 0.0, 0.05  # seconds between two uses of a lock
 
-SETTLED_WITHIN = 40.0  # seconds within which everybody has to get a turn, whatever happens
+SETTLED_WITHIN_SECONDS = 40.0  # limit for every client to acquire its lock after a fault
 
 IN_TURNS = "first", "second", "asyncio"
 
 
 class Users:
-    """`make` makes a client by what it is to do."""
+    """The clients of a run. `make` forks a client by name."""
 
     def __init__(self, run: Run, make: Callable[[str], Client], min_replicas: int = 0) -> None:
         self._run, self._kept = run, kept(run)
@@ -56,8 +56,8 @@ class Users:
         for client in self._in_turns:
             client.start("loop", lock=run.lock, is_async="asyncio" in client.who, **in_turn)
 
-    def go_on(self) -> None:
-        """Return when all of them use locks, and the keeper keeps its."""
+    def start_using(self) -> None:
+        """Wait until all clients use locks and the keeper holds its lock."""
         since = now()
         self._keeper.start("tests.faults.work:keep", lock=self._kept, **self._options)
         _wait_for(self._keeper, "held", since)
@@ -66,22 +66,22 @@ class Users:
         for client in self._in_turns:
             _wait_for(client, "released", since)
 
-    def let_go(self) -> bool:
-        """Have the keeper let go, as soon as it knows whether it still holds, and tell whether it
-        did; return when those that waited for that had their turn."""
-        since = now()
-        wait_until(lambda: self._keeper_knows(since), timeout=SETTLED_WITHIN, interval=0.01)
+    def release(self) -> bool:
+        """Let the keeper release its lock once it knows whether it still has it. Wait until its
+        waiters have held the lock, and return whether the keeper still had it."""
+        since, timeout = now(), SETTLED_WITHIN_SECONDS
+        wait_until(lambda: self._keeper_knows(since), timeout=timeout, interval=0.01)
         kept = self._keeper.finish() == "released"
         for waiter in self._waiters:
             _wait_for(waiter, "released", since)
         return kept
 
     def live_through(self, strike: Callable[[], object]) -> bool:
-        """Whether the keeper kept its lock."""
-        self.go_on()
+        """Execute `strike`, and return whether the keeper kept its lock."""
+        self.start_using()
         self._run.moment(0.5)
         strike()
-        return self.let_go()
+        return self.release()
 
     def _keeper_knows(self, since: float) -> bool:
         renewed = self._keeper.last("kept")
@@ -93,18 +93,18 @@ def _wait_for(client: Client, what: str, since: float) -> None:
         event = client.last(what)
         return bool(event and event["t"] > since)
 
-    wait_until(has_done, timeout=SETTLED_WITHIN, interval=0.01)
+    wait_until(has_done, timeout=SETTLED_WITHIN_SECONDS, interval=0.01)
 
 
 def kept(run: Run) -> str:
-    """The lock that is kept: of the same bucket as the run's, and so of the same slot."""
+    """Return the name of the keeper's lock, in the same bucket and slot as the run's lock."""
     names = (f"{run.lock} kept {number}" for number in count())
     return next(name for name in names if KEYS.of(name).bucket == KEYS.of(run.lock).bucket)
 
 
 @contextmanager
 def replacing(run: Run, kind: str, *, may_lose: bool = True, **facts: object) -> Iterator[None]:
-    """A fault, and the time in which whoever holds a lock of this run may come to lose it."""
+    """Log a fault, and the period in which holders of this run's locks may lose them."""
     fault = run.fault(kind, **facts)
     run.free()
     try:
@@ -117,21 +117,21 @@ def replacing(run: Run, kind: str, *, may_lose: bool = True, **facts: object) ->
 T = TypeVar("T")
 
 AT_ONCE = 0.5
-"""Seconds that it may take, on a busy machine, to tell a holder what its own clock says."""
+"""Limit in seconds, on a busy machine, until a holder is notified that its lease has expired."""
 
 ENOUGH = 4
-"""Times that replicas were behind in which locks surely counted that no replica had, unless they
-have to wait for one: else nothing is proved where they do."""
+"""Periods of replication lag in which locks that do not wait for a replica must be granted before
+one has them. Otherwise the runs that wait for a replica prove nothing."""
 
 
 ROUNDING = 0.001
-"""Seconds. When a lease was asked for is known from its end, and servers count in milliseconds."""
+"""In seconds. The time of a request follows from the end of its lease, in milliseconds."""
 
 
 @contextmanager
 def behind(run: Run, seconds: float, *, clients: Sequence[str] = ()) -> Iterator[None]:
-    """What is asked meanwhile (by these clients, if any are named) reaches no replica before so
-    many seconds are over; `math.inf`: before this is left."""
+    """Log that requests within the block, by `clients` or by all, reach replicas after `seconds`
+    at the earliest. `math.inf` means after the block."""
     since = now()
     try:
         yield
@@ -146,12 +146,12 @@ def behind(run: Run, seconds: float, *, clients: Sequence[str] = ()) -> Iterator
 
 
 def times(events: Sequence[Event]) -> list[Event]:
-    """When replicas were behind."""
+    """Return the periods of replication lag."""
     return [event for event in events if event["what"] == "behind" and event["seconds"]]
 
 
 def on_no_replica(events: Sequence[Event]) -> Iterator[str]:
-    """The leases, of acquisitions and of renewals, that counted before a replica had them."""
+    """Yield the acquisitions and renewals that were confirmed before a replica had them."""
     lags = times(events)
     for lease in (event for event in events if event["what"] == "kept"):
         for lag in lags:
@@ -172,7 +172,7 @@ def each(
     body: Callable[[Run, T], None],
     min_replicas: int = 0,
 ) -> None:
-    """Run `body` in each run, with a deployment that no other run uses at that time."""
+    """Execute `body` for each run, with a deployment that no other run uses at the same time."""
     lanes = min(lanes, setting.runs)
     deployments = Shared(make() for _ in range(lanes))
 
@@ -187,14 +187,14 @@ def each(
 
 
 def end(setting: Setting, there: Any) -> None:
-    """Nothing may be left on the primaries."""
+    """Check the primaries for leftovers at the end of the scenario."""
     there.wait_in_sync()
     setting.nodes += there.owners()
 
 
 def tell(setting: Setting, min_replicas: int = 0) -> None:
-    """AssertionError if a loser knew too late, or a lock counted that was not on as many replicas
-    as it had to be."""
+    """Raise AssertionError if a holder learned of a loss too late, or a lock was granted without
+    the required number of replicas."""
     events = read(setting.folder)
     found, lags, too_early = check(events), times(events), list(on_no_replica(events))
     setting.notes += [*_about_losses(found), *_about_overlaps(found)]
@@ -209,9 +209,9 @@ def tell(setting: Setting, min_replicas: int = 0) -> None:
             f"{len(too_early):,} acquisitions and renewals succeeded before a replica had them, "
             f"in {len(lags)} periods of replication lag"
         )
-    _none(too_late(found), "knew too late")
+    _none(too_late(found), "learned too late of a loss")
     if min_replicas:
-        _none(too_early, "counted, and on no replica")
+        _none(too_early, "granted without a replica")
     elif len(lags) >= ENOUGH:
         assert too_early, "no replica was behind"
 
@@ -222,18 +222,18 @@ def _none(particulars: Iterable[str], what: str) -> None:
 
 
 def too_late(found: Findings) -> Iterator[str]:
-    """Holders that believed in a lease that had ended on their own clock, or that were told later
-    than what their own clock says."""
+    """Yield holders that believed in a lease after its end on their own clock, or that were
+    notified of the loss too long after it."""
     for hold in found.holds:
         if hold.looked > hold.deadline:
             yield f"{hold.lock}: {hold} took it for held at {hold.looked:.4f}"
-    for late in found.told_after:
+    for late in found.reported_after:
         if late > AT_ONCE:
-            yield f"one was told {late:.2f} s after the end of its lease"
+            yield f"a holder was notified {late:.2f} s after the end of its lease"
 
 
 def _about_losses(found: Findings) -> Iterator[str]:
-    """Of the locks that were held, or granted, in a run when a fault struck it."""
+    """Summarize the losses of locks that were held or granted at the time of a fault."""
     lost = [
         (hold.until - fault["t"], hold.until >= hold.deadline)
         for fault in found.faults
@@ -241,11 +241,11 @@ def _about_losses(found: Findings) -> Iterator[str]:
         if hold.lock == fault.get("lock") or hold.lock.startswith(f"{fault.get('lock')} kept")
         if hold.lost and hold.asked <= fault["t"] < hold.lost
     ]
-    told, by_itself = sorted(seconds for seconds, _ in lost), sum(own for _, own in lost)
-    if told:
+    delays, by_itself = sorted(seconds for seconds, _ in lost), sum(own for _, own in lost)
+    if delays:
         yield (
-            f"{len(told)} locks were lost; their holders knew after {median(told):.1f} s "
-            f"(median) or {told[-1]:.1f} s (maximum), {len(told) - by_itself} of them before "
+            f"{len(delays)} locks were lost; their holders knew after {median(delays):.1f} s "
+            f"(median) or {delays[-1]:.1f} s (maximum), {len(delays) - by_itself} of them before "
             f"the lease expired and {by_itself} when it expired by their own clock"
         )
 
@@ -268,10 +268,10 @@ DOWN_AFTER = 400  # milliseconds
 
 KINDS = "killed", "stopped", "ordered"
 LAGS = 0.0, 0.2, 0.2, math.inf, math.inf
-"""Seconds that replicas are behind when something strikes, in some order, with `min_replicas` as
-without: then nobody gets a lock while that is for ever."""
+"""Replication lags in seconds at the time of a fault, used in random order. With `min_replicas`,
+no client can acquire a lock while the lag is infinite."""
 
-BEHIND = 0.4, 0.8  # seconds for which they are behind before that
+BEHIND = 0.4, 0.8  # seconds of lag before the fault
 
 BACKENDS = CORE, "django_redis.cache.RedisCache"
 ERRORS = ("ConnectionError", "TimeoutError", "MasterNotFoundError")
@@ -285,13 +285,12 @@ FACTS = {
     "errors": ERRORS,
 }
 
-DECIDED = 2.0  # seconds that may pass from when a replica takes over until the Sentinels tell
+DECIDED = 2.0  # limit in seconds from a failover until the Sentinels announce it
 
 
 class Watched(Sentinels):
-    """A master and two replicas, each behind a proxy. The Sentinels also replace a master that
-    stands still for a moment though nobody struck it. So each time is noted as one in which these
-    locks may be lost."""
+    """A master and two replicas, each behind a proxy. The Sentinels may also replace a master that
+    is merely slow. So each failover is logged as a period in which `locks` may be lost."""
 
     locks: tuple[str, ...] = ()
 
@@ -313,10 +312,10 @@ class Watched(Sentinels):
     def _noting(self) -> Iterator[None]:
         with (
             self.sentinels[0].client() as client,
-            client.pubsub(ignore_subscribe_messages=True) as told,
+            client.pubsub(ignore_subscribe_messages=True) as subscriber,
         ):
-            told.subscribe(**{"+switch-master": self._note})
-            thread = told.run_in_thread(sleep_time=0.1, daemon=True)
+            subscriber.subscribe(**{"+switch-master": self._note})
+            thread = subscriber.run_in_thread(sleep_time=0.1, daemon=True)
             try:
                 yield
             finally:
@@ -337,7 +336,7 @@ class Watched(Sentinels):
         try:
             self.sentinels[0].ask("SENTINEL", "FAILOVER", self.name)
         except redis.ResponseError as error:
-            return "INPROG" in str(error)  # else it takes all replicas for dead as yet
+            return "INPROG" in str(error)  # otherwise it still considers all replicas dead
         return True
 
 
@@ -356,7 +355,7 @@ def failover(setting: Setting, min_replicas: int = 0) -> None:
 
 
 def replace_master(run: Run, there: Watched, lag: float) -> None:
-    """Have a replica replace the master, and wait until that is so for everybody."""
+    """Let a replica replace the master, and wait until all clients and Sentinels know it."""
     there.wait_in_sync()
     old = there.master
     there.proxies[old].lag(lag)
@@ -375,7 +374,7 @@ def replace_master(run: Run, there: Watched, lag: float) -> None:
 
 
 def come_back(run: Run, old: Node) -> None:
-    """Start or resume a master that was replaced, a moment later."""
+    """Start or resume a replaced master after a short time."""
     run.moment(0.5)
     if not old.is_running:
         old.start()
@@ -383,19 +382,19 @@ def come_back(run: Run, old: Node) -> None:
 
 
 WITH_THE_MASTER = "keeper", "waiting first", "first"
-"""Of the users, those that are cut off together with it."""
+"""The clients that are cut off together with the master."""
 
-LASTS = 1.0, 4.0  # seconds for which there are two masters
+LASTS = 1.0, 4.0  # seconds with two masters
 
 GUARDED = {"min_replicas_to_write": 1, "min_replicas_max_lag": 2}
-"""The server's own guard. Replicas tell it once a second how far they are."""
+"""Server settings that refuse writes. Replicas report their position once a second."""
 
-REFUSED = "ResponseError"  # what it then answers: ``NOREPLICAS``
+REFUSED = "ResponseError"  # for the reply ``NOREPLICAS``
 
 
 class Parted(Watched):
-    """Each server is reached by one proxy from the side of most, and by another from that of the
-    master, which itself is reached directly from there."""
+    """Each server has one proxy for the majority side and one for the master's side. Clients on
+    the master's side reach the master directly."""
 
     def __init__(self, setting: Setting, **config: Any) -> None:
         super().__init__(setting, **config)
@@ -412,7 +411,7 @@ class Parted(Watched):
         return self.client(run, crew, who, sentinels=sentinels, ways=ways, through=CORE)
 
     def part(self, master: Node) -> list[Proxy]:
-        """Let nothing pass between the sides; tells what is to be thawed."""
+        """Freeze all connections between the sides, and return the frozen proxies."""
         parted = [
             self.proxies[master],
             *(proxy for node, proxy in self._across.items() if node is not master),
@@ -462,8 +461,8 @@ CLUSTERS = 2
 FAILOVERS = 4  # in a run, one after the other
 
 REPLICA_BEHIND = 0.3, 0.6
-"""Seconds for which a replica stands still before its primary is struck: less than a Cluster
-needs to take it for dead."""
+"""Seconds for which a replica is paused before the fault of its primary. A Cluster needs longer to
+consider it dead."""
 
 MOVED = {"runs": 10, "short": 2, "faults": MOVES, "operations": 10}
 
@@ -509,14 +508,14 @@ def migrations(setting: Setting, *, atomic: bool = False) -> None:
     def body(run: Run) -> None:
         with moving[slot_of(run)]:
             users = Users(run, lambda who: client_of(cluster, run, crew, who))
-            users.go_on()
+            users.start_using()
             looking = client_of(cluster, run, crew, "looking")
             looking.start("tests.faults.work:look", lock=kept(run))
             for _ in range(MOVES):
                 run.moment(0.5)
                 move(run)
             assert looking.finish() > 0
-            assert users.let_go()
+            assert users.release()
 
     setting.each(body, lanes=3)
     end(setting, cluster)
@@ -564,7 +563,7 @@ def replaced(setting: Setting, min_replicas: int = 0) -> None:
 
 
 def strike(run: Run, cluster: Cluster, is_behind: bool, may_lose: bool) -> None:
-    """Have the replica take over from the primary of the run's slot."""
+    """Let the replica take over from the primary of the run's slot."""
     slot = slot_of(run)
     old = cluster.owner(slot)
     [replica] = cluster.replicas_of(old)

@@ -1,4 +1,4 @@
-"""Operators who take a lock from its holders, while these renew it, let go of it, come again."""
+"""Operators force-release a lock while its holders renew, release and acquire it again."""
 
 import io
 import json
@@ -23,10 +23,10 @@ from ..crew import Client, caches, finish_all
 from ..events import Event
 from ..scenario import EXCLUSION, Run, Setting, scenario
 
-LEASE = 3.0  # long enough that only operators end a holding, and not a busy machine
+LEASE = 3.0  # long enough that no lease expires on a busy machine
 
 A_MOMENT = 1e-6
-LOSSES = 5  # so often each holder has to lose the lock in a run
+LOSSES = 5  # of each holder in a run
 
 
 @scenario(
@@ -40,8 +40,8 @@ LOSSES = 5  # so often each holder has to lose the lock in a run
     at_once=True,
 )
 def force(setting: Setting) -> None:
-    """By the manager, the command and the admin, each in a process of its own: of whoever holds,
-    or of one that was seen. Who was forced may work on until it is told, beside the next."""
+    """The manager, the command and the admin release the lock of any holder, or of one that was
+    seen, each in its own process. A holder may work next to the next one until it learns of it."""
     node = setting.node()
     crew = setting.crew(TESTPROJECT_DB=str(setting.folder / "admin.sqlite3"))
     first = Client(crew, "first", setting.log, caches(node.url), seed="")
@@ -65,11 +65,11 @@ def force(setting: Setting) -> None:
         race = Race(events, {fence: (how, when) for fence, how, when in ends})
         for hold, t in race.forced():
             run.log.write("taken", t=t, lock=run.lock, fence=hold.fence)
-        for hold in race.begun_anew():
+        for hold in race.queued_again():
             about = {"who": hold.who, "lock": run.lock, "weight": 1, "capacity": 1}
             run.log.write("want", t=(hold.queued or hold.asked) + A_MOMENT, **about)
         wrong = [*race.falsehoods(), *race.overlaps()]
-        assert not wrong, f"{len(wrong)} falsehoods: {wrong[:3]}"
+        assert not wrong, f"{len(wrong)} false reports: {wrong[:3]}"
 
     setting.each(body, lanes=3)
 
@@ -79,14 +79,15 @@ def has_lost(client: Client) -> bool:
 
 
 class Race:
-    """What holders and operators who raced for a lock were told, beside what is true of it.
+    """Compares the results that holders and operators received with what really happened.
 
-    It is the history of one lock that only its holders and operators ended: no lease ran out.
+    It reads the history of one lock whose holds were ended only by holders and operators: no
+    lease expired.
 
-    Each try of an operator is an event ``forced`` (`asked`: when it began; `aimed`: the token of
-    the one who was meant, None for whoever holds; `tokens`: of whom it released; `told`: whether
-    the operator read that it did). Holders note ``extended`` (`token`, `asked`). `ends` is how
-    and when each holding ended, by its fencing token, as Redis noted it down.
+    Each try of an operator is an event ``forced``, with `asked` (its begin), `aimed` (the token of
+    the intended holder, or None for any holder), `tokens` (of the released holders) and `reported`
+    (whether the operator read that the lock was released). Holders log ``extended``, with `token`
+    and `asked`. `ends` maps fencing tokens to how and when the hold ended, from Redis' history.
     """
 
     def __init__(self, events: Sequence[Event], ends: Mapping[int, tuple[str, float]]) -> None:
@@ -96,14 +97,14 @@ class Race:
         self.ends = ends
 
     def forced(self) -> Iterator[tuple[Hold, float]]:
-        """Who was forced, and when: it may be before it knew that it held."""
+        """Yield force-released holds and the times, which may precede the holder's knowledge."""
         for hold in self.holds:
             how, when = self.ends.get(hold.fence, ("", 0))
             if how == "forced":
                 yield hold, when
 
-    def begun_anew(self) -> Iterator[Hold]:
-        """Who was forced in a turn of which it never knew, and then stood last again."""
+    def queued_again(self) -> Iterator[Hold]:
+        """Yield holds whose client had lost an earlier grant unnoticed, and was queued again."""
         forced = {hold.fence for hold, _ in self.forced()}
         for hold in self.holds:
             if len(self._tries_at(hold.token)) > (hold.fence in forced):
@@ -119,40 +120,40 @@ class Race:
             yield from self._false_extension(each)
 
     def overlaps(self) -> Iterator[str]:
-        """Of those who were not forced: who was may not know it yet."""
+        """Find overlaps, ignoring holders that were force-released and may not know it yet."""
         for hold, t in self.forced():
             hold.ended, hold.looked = min(hold.ended, t), min(hold.looked, t)
         return overlaps(self.holds)
 
     def _false_sum(self) -> Iterator[str]:
-        """What is forced to end is ended by exactly one."""
-        told = sum(len(each["tokens"]) for each in self.tries)
+        """Each forced end must be reported by exactly one operator."""
+        reported = sum(len(each["tokens"]) for each in self.tries)
         true = Counter(how for how, _ in self.ends.values())["forced"]
-        if told != true:
-            yield f"operators were told that they ended {told} holdings, and ended {true}"
+        if reported != true:
+            yield f"operators reported {reported} ended holds, but ended {true}"
 
     def _false_to_operator(self, one: Event) -> Iterator[str]:
-        if one["told"] != bool(one["tokens"]):
-            yield f"what it read is not what happened: {one}"
+        if one["reported"] != bool(one["tokens"]):
+            yield f"wrong result for the operator: {one}"
         if one["aimed"] and {*one["tokens"], one["aimed"]} != {one["aimed"]}:
-            yield f"another than was meant was released: {one}"
+            yield f"another holder than the intended one was released: {one}"
         if one["aimed"] and not one["tokens"] and not self._ends_before(one["aimed"], one["t"]):
-            yield f"told that it is not held, and nobody had ended it: {one}"
+            yield f"reported as not held, although the hold had not ended: {one}"
 
     def _false_to_holder(self, hold: Hold) -> Iterator[str]:
-        told = "released" if hold.lost is None else "forced"
+        reported = "released" if hold.lost is None else "forced"
         true, _ = self.ends.get(hold.fence, ("nothing", 0))
-        if told != true:
-            yield f"{hold} was told that it was {told}, and it was {true}"
+        if reported != true:
+            yield f"{hold} was reported as {reported}, but was {true}"
 
     def _false_extension(self, one: Event) -> Iterator[str]:
         [hold] = [each for each in self.holds if each.token == one["token"]]
         forced = [each["t"] for each in self._tries_at(hold.token)]
         if any(hold.began < t < one["asked"] for t in forced):
-            yield f"extended after it was forced: {one}"
+            yield f"extended after a force release: {one}"
 
     def _ends_before(self, token: str, t: float) -> bool:
-        """Whether somebody, holder or operator, had at least begun to end it."""
+        """Return whether a holder or operator had begun to end the hold before `t`."""
         ends = [hold.ended for hold in self.holds if hold.token == token]
         return min([*ends, *(each["asked"] for each in self._tries_at(token)), t]) < t
 
@@ -160,12 +161,12 @@ class Race:
         return [each for each in self.tries if token in each["tokens"]]
 
 
-# What holders do
+# Orders for holders
 
 
 def use(client: own.Client, lock: str, **options: Any) -> None:
-    """Hold it again and again, until there is another order, and renew it meanwhile."""
-    while not client.is_told():
+    """Acquire, renew and release the lock repeatedly, until there is another order."""
+    while not client.has_order():
         own.acquire(client, lock, **options)
         own.write(client, lock)
         try:
@@ -192,11 +193,11 @@ def renew(client: own.Client, lock: str, how: str | None) -> None:
         client.log.write("extended", lock=lock, token=held.token, asked=asked)
 
 
-# What operators do
+# Orders for operators
 
 
 def prepare(client: own.Client) -> None:
-    """The database of the admin, and who may use it."""
+    """Create the database of the admin, with a user."""
     from django.contrib.auth.models import User
 
     call_command("migrate", verbosity=0)
@@ -204,8 +205,8 @@ def prepare(client: own.Client) -> None:
 
 
 def operate(client: own.Client, lock: str, way: str) -> None:
-    """Release it again and again, until there is another order."""
-    while not client.is_told():
+    """Force-release the lock repeatedly, until there is another order."""
+    while not client.has_order():
         info = locks.get(lock)
         if info and info.holders:
             time.sleep(client.random.uniform(0, 0.01))
@@ -222,10 +223,10 @@ def release(client: own.Client, way: str, info: LockInfo) -> None:
         tokens.extend(about["tokens"])
 
     lock_force_released.connect(note)
-    told = WAYS[way](info, aimed)
+    reported = WAYS[way](info, aimed)
     lock_force_released.disconnect(note)
-    about = {"lock": info.name, "asked": asked, "aimed": aimed, "tokens": tokens, "told": told}
-    client.log.write("forced", **about)
+    about = {"lock": info.name, "asked": asked, "aimed": aimed, "tokens": tokens}
+    client.log.write("forced", reported=reported, **about)
     for _ in tokens:
         client.log.write("fault", kind="force")
 
@@ -241,7 +242,7 @@ def by_command(info: LockInfo, token: str | None) -> bool:
 
 
 def by_admin(info: LockInfo, token: str | None) -> bool:
-    browser().cookies.pop("messages", None)  # nobody has read those of the last time
+    browser().cookies.pop("messages", None)  # discard unread messages of the last request
     seen = json.dumps([(info.name, holding.fence_token) for holding in info.holders])
     answer = browser().post(RELEASE, {"seen": seen, "confirmed": "1"})
     texts = [str(each) for each in get_messages(answer.wsgi_request)]
@@ -267,11 +268,11 @@ WAYS: dict[str, Callable[[LockInfo, str | None], bool]] = {
 
 
 def ends(client: own.Client, lock: str) -> list[tuple[int, str, float]]:
-    """How and when each holding ended, by its fencing token."""
-    # Whatever comes between the two looks at clocks makes it less than it is.
+    """Return how and when each hold ended, with its fencing token."""
+    # The largest of many differences is the most exact: a delay between both calls reduces it.
     ahead = max(time.time() - now() for _ in range(100))
     return [
-        # Redis notes milliseconds; the fencing token is the moment of the turn in microseconds.
+        # The history has milliseconds; the fencing token is the time of the grant in microseconds.
         (each.fence_token, each.outcome, max(each.at.timestamp(), each.fence_token / 1e6) - ahead)
         for each in locks.history(lock, limit=1000)
         if each.fence_token

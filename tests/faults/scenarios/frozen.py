@@ -14,7 +14,7 @@ from ..crew import Crew
 from ..scenario import Run, Setting, Shared, scenario
 from .killed import LEASES, UNTIL_FREE, take_turns, until_free
 
-LONG_LEASES = 1.0, 1.5  # long enough to be kept on a busy machine until all is set up
+LONG_LEASES = 1.0, 1.5  # long enough for the setup on a busy machine
 
 
 @scenario(
@@ -26,7 +26,7 @@ LONG_LEASES = 1.0, 1.5  # long enough to be kept on a busy machine until all is 
     free_within=UNTIL_FREE,
 )
 def frozen(setting: Setting) -> None:
-    """Three clients take turns. One stands still anywhere on its way, mostly while it holds."""
+    """Three clients take turns. One is stopped at a random point, usually while it holds."""
     node, crew = setting.node(), setting.crew()
 
     def body(run: Run) -> None:
@@ -58,15 +58,14 @@ FACTS = {
 
 @scenario(3, "Pause between check and write", runs=150, short=6, **FACTS)
 def between_check_and_write(setting: Setting) -> None:
-    """A client looks whether it holds the lock, stands still while another one writes, and then
-    writes what it was about to write."""
+    """A client checks its lock, is stopped while the next holder writes, and then writes."""
     write_late(setting, setting.crew(), 6, "write", {"between": "stop"})
     setting.notes.append("without a fencing token, every late write succeeded")
 
 
 @scenario(3, "Pause between check and write, PostgreSQL", runs=100, short=4, **FACTS)
 def between_check_and_update(setting: Setting) -> None:
-    """The same, with rows of a database that are written through `django_redislock.fencing`."""
+    """The same, with database rows that are written through `django_redislock.fencing`."""
     database = postgres.database(setting.use(postgres.running()))
     setting.use(postgres.migrated("postgres", database))
     crew = setting.crew(TESTS_DATABASES=json.dumps({"postgres": database}))
@@ -76,7 +75,7 @@ def between_check_and_update(setting: Setting) -> None:
 def write_late(
     setting: Setting, crew: Crew, lanes: int, write: str, stop: dict[str, Any], first: str = ""
 ) -> None:
-    """Have the late client stop itself in `write`, and the other one write meanwhile."""
+    """Let the late client stop itself in `write`, and the other client write before it resumes."""
     node = setting.node()
 
     def body(run: Run) -> None:
@@ -99,11 +98,11 @@ def write_late(
     setting.each(body, lanes=lanes)
 
 
-# What clients do
+# Orders for clients
 
 
 def rows(lock: str) -> tuple[Any, Any]:
-    """A row with a fence and one without, which count their writes."""
+    """Return a row with a fence and a row without one. Each counts its writes."""
     from tests.fencing.models import Account
 
     accounts = Account.objects.using("postgres")
@@ -117,8 +116,8 @@ def make_rows(client: Client, lock: str) -> None:
 
 
 def write_rows(client: Client, lock: str, stop: bool = False) -> dict[str, bool]:
-    """Write to both rows; whether the fence let it through. Before its first UPDATE, when it has
-    asked its lock, it may stop itself."""
+    """Write to both rows, and return whether the fence accepted the write. With `stop`, stop this
+    process before the first UPDATE, after the check of the lock."""
     from django.db import connections, transaction
     from django.db.models import F
 

@@ -7,13 +7,13 @@ from tests.servers import Node
 from ..crew import Client, Crew, kill_all
 from ..scenario import Run, Setting, scenario
 
-GRACE = 2.0  # seconds that a busy machine may take on top of what is promised
+GRACE = 2.0  # additional seconds for a busy machine
 
 LEASES = 0.3, 1.0
 
 
 def until_free(lease: float) -> float:
-    """Seconds from the death of a holder with that lease to the next holder, at most."""
+    """Return the limit in seconds from the death of a holder to the next holder."""
     return lease + 0.5 + GRACE
 
 
@@ -39,7 +39,7 @@ def holder(setting: Setting) -> None:
         clients = take_turns(run, crew, node, run.random.uniform(*LEASES))
         victim = run.random.choice(clients)
         victim.wait_for("held")
-        run.moment(run.random.choice((0.02, 0.2)))  # while it holds, mostly; or anywhere
+        run.moment(run.random.choice((0.02, 0.2)))  # usually while it holds
         victim.kill()
         for client in clients:
             if client is not victim:
@@ -56,13 +56,13 @@ FIFTY = {"runs": 24, "short": 2, **WAITERS, "args": {"dead": 50, "lanes": 2}}
 @scenario(4, "SIGKILL of the first 50 waiters", faults=50, **FIFTY)
 @scenario(4, "SIGKILL of the first waiter", **ONE)
 def head(setting: Setting, dead: int = 1, lanes: int = 6) -> None:
-    """So many waiters before one that lives are killed, shortly or long before the release."""
+    """The first `dead` waiters are killed, shortly or long before the release."""
     node, crew = setting.node(), setting.crew()
 
     def body(run: Run) -> None:
         holder, waiters, live = queue(run, crew, node, dead)
         kill_all(waiters)
-        # The longest is until they count as dead.
+        # The longest delay is the time until they count as dead.
         run.moment(run.random.choice((0, 0.1, WAITER_TTL_SECONDS + HEARTBEAT_SECONDS)))
         run.free()
         holder.ask("release", lock=run.lock)
@@ -78,13 +78,13 @@ UNCONFIRMED = "SIGKILL of a waiter with an unconfirmed grant"
 @scenario(5, f"{UNCONFIRMED}, and of 49 behind it", faults=51, **FIFTY)
 @scenario(5, UNCONFIRMED, faults=2, **ONE)
 def granted(setting: Setting, dead: int = 1, lanes: int = 6) -> None:
-    """A waiter dies when it was just let in, and does not know of it yet. Those behind it, up to
-    one that lives, died shortly before it was let in, or die then."""
+    """A waiter dies after it was granted the lock, before it knows. The waiters behind it, except
+    the last, die shortly before or after the grant."""
     node, crew = setting.node(), setting.crew()
 
     def body(run: Run) -> None:
         holder, (first, *others), live = queue(run, crew, node, dead)
-        first.stop()  # its turn reaches its machine, and not it
+        first.stop()  # the grant reaches the machine, but not the process
         die_before = run.random.random() < 0.5
         if die_before:
             kill_all(others)
@@ -95,7 +95,7 @@ def granted(setting: Setting, dead: int = 1, lanes: int = 6) -> None:
         if not die_before:
             kill_all(others)
         info = run.info(node)
-        assert info, "nobody was let in"
+        assert info, "no waiter was granted the lock"
         assert held
         assert info.token != held["token"]
         run.moment(0.2)
@@ -108,7 +108,7 @@ def granted(setting: Setting, dead: int = 1, lanes: int = 6) -> None:
 
 
 def queue(run: Run, crew: Crew, node: Node, dead: int) -> tuple[Client, list[Client], Client]:
-    """A holder, so many waiters (the first of them first), and one more behind them."""
+    """Queue clients, and return the holder, the waiters that will die, and a last waiter."""
     names = [f"client {number}" for number in range(dead + 2)]
     holder, first, *others, live = run.clients(crew, node, *names)
     holder.ask("acquire", lock=run.lock)

@@ -1,6 +1,6 @@
-"""A keeper holds a lock and two clients wait for it while something happens to their server: it is
-killed and started again, or its data, scripts, connections or memory go, or wall clocks are set.
-The clock that nobody can set, by which holders judge their leases, goes on.
+"""Server faults while a keeper holds a lock and two clients wait for it. The server restarts,
+loses data, scripts or connections, runs out of memory, or wall clocks are changed. Leases use the
+monotonic clock, which cannot be changed.
 """
 
 import select
@@ -23,11 +23,11 @@ from ..crew import KEYS, Client, Crew
 from ..scenario import EXCLUSION, ORDER, Run, Setting, Shared, scenario
 from .killed import GRACE
 
-LEASES = 2.5, 5.0  # seconds: long enough that a busy machine does not lose them
+LEASES = 2.5, 5.0  # seconds; long enough for a busy machine
 
 LANES = 4
 
-CLOCKED = "valkey-9.1", "redis-6.2"  # Debian's Redis hangs with a clock of its own
+CLOCKED = "valkey-9.1", "redis-6.2"  # Debian's Redis hangs with libfaketime
 
 
 @dataclass(frozen=True)
@@ -41,30 +41,31 @@ class Kept:
     others: Sequence[Client]
     clock: Any = None
 
-    def let_go(self) -> str:
-        """Have the keeper release: what it answers, which may be that it had lost the lock."""
+    def release(self) -> str:
+        """Let the keeper release, and return its answer, which may be that the lock was lost."""
         answer = self.keeper.finish()
         return str(answer["error"] if isinstance(answer, dict) else answer)
 
-    def go_on(self, since: float) -> None:
+    def wait_for_both(self, since: float) -> None:
         """Wait until both waiters have held the lock."""
         for other in self.others:
             other.wait_for("released", after=since)
 
-    def until_told(self, since: float) -> float:
-        """Wait until the keeper learns that its lock is lost: seconds after `since`. It asks again
-        after a third of its lease and, if that fails, after another tenth."""
+    def seconds_until_lost(self, since: float) -> float:
+        """Wait until the keeper learns of its loss, and return the seconds. It renews the lease
+        after a third of its length and, if that fails, retries after another tenth."""
         assert self.keeper.answer() == "lost"
         seconds = float(self.keeper.wait_for("lost")["t"]) - since
         limit = self.lease / 3 + min(self.lease / 10, 1) + GRACE
-        assert seconds < limit, f"told after {seconds:.2f} s"
+        assert seconds < limit, f"reported after {seconds:.2f} s"
         return seconds
 
 
 def begin(
     run: Run, crew: Crew, node: Node, *, leases: tuple[float, float] = LEASES, first: str = ""
 ) -> Kept:
-    """Start the clients: the keeper holds the lock and the others wait. Each does `first`."""
+    """Start the clients. Each executes `first`; then the keeper holds the lock and the others
+    wait."""
     lease = run.random.uniform(*leases)
     keeper, *others = clients = run.clients(crew, node, "keeper", "one", "other")
     for client in clients if first else ():
@@ -85,8 +86,8 @@ def each(
     clocks: bool = False,
     **config: Any,
 ) -> None:
-    """Run `body` in each run, on a server that no other run uses at that time. With `clocks` the
-    server has a clock of its own."""
+    """Execute `body` for each run, on a server that no other run uses at the same time. With
+    `clocks`, each server has its own clock."""
     crew, places = setting.crew(), []
     for number in range(LANES):
         clock = Clock(setting.folder / f"clock {number}") if clocks else None
@@ -104,16 +105,16 @@ def each(
 def lose(
     setting: Setting, strike: Callable[[Kept], float], since: str = "that", **config: Any
 ) -> None:
-    """`strike` takes the lock from the keeper and returns when the keeper could know."""
-    told: list[float] = []
+    """`strike` makes the keeper lose its lock, and returns when the keeper can learn of it."""
+    losses: list[float] = []
 
     def body(kept: Kept) -> None:
         struck = strike(kept)
-        kept.go_on(struck)
-        told.append(kept.until_told(struck))
+        kept.wait_for_both(struck)
+        losses.append(kept.seconds_until_lost(struck))
 
     each(setting, body, **config)
-    tell_how_soon(setting, told, since)
+    tell_how_soon(setting, losses, since)
 
 
 def tell_how_soon(setting: Setting, seconds: list[float], since: str) -> None:
@@ -130,7 +131,7 @@ MANY = {"runs": 40, "short": 4, "operations": 3}
 FEW = {"runs": 20, "short": 2, "operations": 3}
 FACTS = {**MANY, "errors": TROUBLE}
 
-UNTIL_FREE = 3.0  # seconds: the places of waiters that asked again are still there
+UNTIL_FREE = 3.0  # seconds; waiters keep their places in the queue
 
 
 @scenario(7, "Server killed and restarted: empty", may_fail=(EXCLUSION,), **FACTS)
@@ -143,7 +144,7 @@ def empty(setting: Setting) -> None:
 
 
 def with_a_file(setting: Setting, sync: str) -> int:
-    """How many holders kept their lock."""
+    """Restart servers with an append-only file, and return how many holders kept their lock."""
     ends: list[str] = []
 
     def body(kept: Kept) -> None:
@@ -151,8 +152,8 @@ def with_a_file(setting: Setting, sync: str) -> int:
             kept.run.log.write("taken", lock=kept.run.lock)
         back = restart(kept)
         kept.keeper.wait_for("kept", after=back)
-        ends.append(kept.let_go())
-        kept.go_on(back)
+        ends.append(kept.release())
+        kept.wait_for_both(back)
 
     each(setting, body, leases=(5, 8), appendonly="yes", appendfsync=sync)
     return ends.count("released")
@@ -163,8 +164,8 @@ EVERYSEC = "Server killed and restarted: with AOF everysec"
 
 @scenario(7, EVERYSEC, free_within=UNTIL_FREE, may_fail=(EXCLUSION,), **FACTS)
 def everysec(setting: Setting) -> None:
-    """A killed process loses what it had not yet written: up to two seconds, if the disk is slow
-    to sync. A machine that goes down loses a second more."""
+    """A killed process loses data that it had not yet written: up to two seconds of it if the disk
+    syncs slowly. A machine that fails loses one second more."""
     kept = with_a_file(setting, "everysec")
     setting.notes.append(f"{kept} of {setting.runs} holders kept their lock")
 
@@ -176,7 +177,7 @@ def always(setting: Setting) -> None:
 
 
 def restart(kept: Kept) -> float:
-    """When it was back."""
+    """Kill and restart the server, and return the time at which it was available again."""
     run = kept.run
     run.moment(0.5)
     run.fault("server killed")
@@ -224,7 +225,7 @@ AGAIN = {**FEW, "faults": 20}
     **AGAIN,
 )
 def again_and_again(setting: Setting, kind: str, command: tuple[str, ...]) -> None:
-    """Nobody loses anything by that."""
+    """No client loses its lock."""
 
     def body(kept: Kept) -> None:
         def strike(times: int) -> None:
@@ -234,9 +235,9 @@ def again_and_again(setting: Setting, kind: str, command: tuple[str, ...]) -> No
                 kept.run.moment(0.2)
 
         strike(10)
-        assert kept.let_go() == "released"
+        assert kept.release() == "released"
         strike(10)
-        kept.go_on(now())
+        kept.wait_for_both(now())
 
     each(setting, body)
 
@@ -265,7 +266,7 @@ def eviction(setting: Setting) -> None:
 
 @scenario(11, "Out of memory: noeviction", errors=("OutOfMemoryError", "ResponseError"), **FEW)
 def out_of_memory(setting: Setting) -> None:
-    """A holder goes on, and a newcomer gets an error."""
+    """A holder keeps its lock, and a new client gets an error."""
     crew = setting.crew()
 
     def body(kept: Kept) -> None:
@@ -279,9 +280,9 @@ def out_of_memory(setting: Setting) -> None:
                 since = kept.keeper.wait_for("kept", after=since)["t"]
             answer = newcomer.ask("acquire", lock=other_lock)
             assert "maxmemory" in answer["text"], answer
-            assert not release_while_full or kept.let_go() == "released"
-        assert release_while_full or kept.let_go() == "released"
-        kept.go_on(now())
+            assert not release_while_full or kept.release() == "released"
+        assert release_while_full or kept.release() == "released"
+        kept.wait_for_both(now())
         assert newcomer.ask("acquire", lock=other_lock) is True
         newcomer.ask("release", lock=other_lock)
 
@@ -290,7 +291,7 @@ def out_of_memory(setting: Setting) -> None:
 
 @contextmanager
 def full(node: Node, room: int | None = None) -> Iterator[None]:
-    """There is room for so many bytes more, or less than for what there is."""
+    """Limit the server's memory to `room` more bytes, or to less than it uses if None."""
     used = int(node.info("memory")["used_memory"])
     node.ask("CONFIG", "SET", "maxmemory", 1 if room is None else used + room)
     yield
@@ -298,7 +299,7 @@ def full(node: Node, room: int | None = None) -> Iterator[None]:
 
 
 def fill(client: "redis.Redis") -> Iterator[None]:
-    """Write a hundred keys, again and again."""
+    """Write a hundred keys at each step."""
     for first in count(step=100):
         client.mset({f"filler {number}": "x" * BYTES for number in range(first, first + 100)})
         yield
@@ -310,7 +311,7 @@ LEASE = 2.5
 
 
 def set_forward(run: Run, clock: Clock, seconds: float) -> float:
-    """When that was."""
+    """Change the clock, and return the time of the change."""
     run.fault("clock set", seconds=seconds)
     clock.move(seconds)
     return now()
@@ -321,7 +322,7 @@ AHEAD = "The server's clock is set forward, past all leases"
 
 @scenario(12, AHEAD, may_fail=(EXCLUSION, ORDER), **MANY)
 def forward(setting: Setting) -> None:
-    """It ends all leases, and the heartbeats of all waiters expire."""
+    """All leases and the heartbeats of all waiters expire."""
 
     def strike(kept: Kept) -> float:
         run = kept.run
@@ -337,15 +338,15 @@ BACK = "The server's clock is set back by an hour"
 
 @scenario(12, BACK, free_within=GRACE, may_fail=(ORDER,), **MANY)
 def back(setting: Setting) -> None:
-    """Waiters from before that are queued behind those who come later."""
+    """Waiters from before the change are queued behind later waiters."""
 
     def body(kept: Kept) -> None:
         kept.run.moment(0.5)
         since = set_forward(kept.run, kept.clock, -HOUR)
         if kept.run.random.random() < 0.5:
             kept.keeper.wait_for("kept", after=since)
-        assert kept.let_go() == "released"
-        kept.go_on(since)
+        assert kept.release() == "released"
+        kept.wait_for_both(since)
 
     each(setting, body, clocks=True)
 
@@ -357,7 +358,7 @@ def back(setting: Setting) -> None:
     wake_within=10,
 )
 def back_and_dead(setting: Setting) -> None:
-    """What it held stays for an hour more, or until somebody releases it by force."""
+    """The lock stays held for another hour, or until it is force-released."""
 
     def body(kept: Kept) -> None:
         run, node = kept.run, kept.node
@@ -365,13 +366,13 @@ def back_and_dead(setting: Setting) -> None:
         kept.keeper.kill()
         time.sleep(LEASE * 1.1)
         info = run.info(node)
-        assert info, "it came free by itself"
+        assert info, "the lock was released without an operator"
         assert HOUR - 60 < info.ttl <= HOUR + LEASE, info.ttl
         run.free()
         with node.client(decode_responses=False) as client:
             [gone] = runners.run(client, protocol.force_release(KEYS.of(run.lock), None))
         assert gone == info.token
-        kept.go_on(since)
+        kept.wait_for_both(since)
 
     each(setting, body, leases=(LEASE, LEASE), clocks=True)
     setting.notes.append("the lock stayed held until it was force-released")
@@ -382,7 +383,7 @@ WALL = "The clients' wall clocks are set"
 
 @scenario(12, WALL, faults=10, free_within=GRACE, at_once=True, **FEW)
 def clients(setting: Setting) -> None:
-    """Nothing happens."""
+    """No lock is lost."""
     clock = Clock(setting.folder / "clock")
     node, crew = setting.node(), setting.crew(**clock.environment)
 
@@ -391,17 +392,17 @@ def clients(setting: Setting) -> None:
         for _ in range(10):
             run.moment(0.3)
             set_forward(run, clock, run.random.choice((-HOUR, -5, 5, HOUR)))
-        assert kept.let_go() == "released"
-        kept.go_on(now())
+        assert kept.release() == "released"
+        kept.wait_for_both(now())
 
     setting.each(body, lanes=LANES)
 
 
-# What the clients do
+# Orders for clients
 
 SLEEP_OTHERWISE = f"{__name__}:sleep_otherwise"
 
 
 def sleep_otherwise(client: own.Client) -> None:
-    """libfaketime takes a sleep of Python's for one by the wall clock, and fails it."""
+    """Replace `time.sleep`, which fails under libfaketime when the wall clock changes."""
     time.sleep = lambda seconds: select.select([], [], [], seconds) and None

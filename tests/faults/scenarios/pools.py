@@ -1,4 +1,4 @@
-"""Connection pools with fewer connections than threads, or tasks, that wait."""
+"""Connection pools that have fewer connections than waiting threads or tasks."""
 
 import asyncio
 import threading
@@ -13,7 +13,7 @@ from .killed import GRACE
 
 LEASE = 2.5
 USERS = 8
-TURNS = 2  # times that each but the first holds it
+TURNS = 2  # acquisitions by each user except the first
 
 POOLS: tuple[dict[str, Any], ...] = (
     {"max_connections": 1},
@@ -36,7 +36,7 @@ FACTS = {
 @scenario(16, "Connection pool exhausted by waiting tasks", args={"who": "async process"}, **FACTS)
 @scenario(16, "Connection pool exhausted by waiting threads", **FACTS)
 def exhaust(setting: Setting, who: str = "process") -> None:
-    """One holds the lock, for longer than its lease, and all others of its process wait."""
+    """One user holds the lock for longer than its lease, and all others of its process wait."""
     node, crew = setting.node(), setting.crew()
 
     def body(run: Run) -> None:
@@ -55,11 +55,11 @@ def exhaust(setting: Setting, who: str = "process") -> None:
     setting.each(body, lanes=4)
 
 
-# What the clients do
+# Orders for clients
 
 
 def share(client: Client, lock: str, **options: Any) -> int:
-    """Many users in one process; how often it was held."""
+    """Let many users in one process use the lock, and return how often it was held."""
     first, *others = (
         User(_part_of(client, number), lock, options) for number in range(1, USERS + 1)
     )
@@ -68,10 +68,10 @@ def share(client: Client, lock: str, **options: Any) -> int:
 
 
 async def _keep(first: User, others: list[User]) -> None:
-    """Hold it until there is another order."""
+    """Hold the lock until there is another order."""
     assert await first.acquire()
     begun = [_begin(other) for other in others]
-    while not first.client.is_told():
+    while not first.client.has_order():
         await first.sleep(0.01, 0.01)
     first.log("free")
     await first.release()

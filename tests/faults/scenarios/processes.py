@@ -1,5 +1,5 @@
-"""What happens in the process of a holder: its loop is blocked, it forks or becomes another
-program, or something raises in a round of renewal.
+"""Faults in the process of a holder: its event loop is blocked, it forks or becomes another
+program, or a renewal round raises an exception.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ from .killed import until_free
 
 LEASES = 0.4, 1.0
 LONG_LEASE = 3.0
-SHORT = 0.3  # of a long lease: for so long nothing is lost, as it is renewed after a third of it
+SHORT = 0.3  # part of a long lease; renewal after a third of the lease is still in time
 
 
 FACTS = {
@@ -54,8 +54,8 @@ FACTS = {
     **FACTS,
 )
 def blocked(setting: Setting, hold: str = "hold_in_task", **made: Any) -> None:
-    """One greenlet or task holds, and another blocks the loop: until the next holder has written,
-    or for less than the lease. Then nothing is lost."""
+    """One greenlet or task holds the lock, and another blocks the loop until the next holder has
+    written, or for less than the lease. In the second case the lock is not lost."""
     node, crew, others = setting.node(), setting.crew(**made), setting.crew()
 
     def body(run: Run) -> None:
@@ -68,33 +68,33 @@ def blocked(setting: Setting, hold: str = "hold_in_task", **made: Any) -> None:
         holder.wait_for("stopped")
         waiter.start("loop", lock=run.lock, times=1, timeout=lease)
         found = holder.answer()
-        assert found == {"lost": long, "accepted": not long, "told": long}, found
+        assert found == {"lost": long, "accepted": not long, "notified": long}, found
         assert waiter.answer() == 1
 
     setting.each(body, lanes=6)
 
 
-# What clients do
+# Orders for clients
 
 
 def hold_in_greenlet(
     client: own.Client, lock: str, seconds: float | None, **options: Any
 ) -> dict[str, Any]:
-    """Look whether it is lost, and write when another greenlet has blocked the hub meanwhile."""
+    """Check the lock, let another greenlet block the hub, and then write."""
     from gevent import monkey, sleep, spawn
 
-    told: list[Any] = []
-    assert own.acquire(client, lock, on_lost=told.append, **options)
+    notified: list[Any] = []
+    assert own.acquire(client, lock, on_lost=notified.append, **options)
     assert own.check(client, lock)
     blocker = spawn(block, client, lock, seconds, monkey.get_original("time", "sleep"))
     sleep(0)
     assert blocker.ready(), "nothing was blocked"
     found = write_late(client, lock)
     if found["lost"]:
-        wait_until(lambda: told)
+        wait_until(lambda: notified)
     else:
         own.release(client, lock)
-    return {**found, "told": bool(told)}
+    return {**found, "notified": bool(notified)}
 
 
 def hold_in_task(client: own.Client, lock: str, **options: Any) -> dict[str, Any]:
@@ -104,24 +104,24 @@ def hold_in_task(client: own.Client, lock: str, **options: Any) -> dict[str, Any
 async def _hold_in_task(
     client: own.Client, lock: str, seconds: float | None, **options: Any
 ) -> dict[str, Any]:
-    told = asyncio.Event()
-    assert await own.aacquire(client, lock, on_lost=lambda _: told.set(), **options)
+    notified = asyncio.Event()
+    assert await own.aacquire(client, lock, on_lost=lambda _: notified.set(), **options)
     assert own.check(client, lock)
     asyncio.get_running_loop().call_soon(block, client, lock, seconds, time.sleep)
     await asyncio.sleep(0)
     found = write_late(client, lock)
     if found["lost"]:
         async with asyncio.timeout(10):
-            await told.wait()
+            await notified.wait()
     else:
         await own.arelease(client, lock)
-    return {**found, "told": told.is_set()}
+    return {**found, "notified": notified.is_set()}
 
 
 def block(
     client: own.Client, lock: str, seconds: float | None, sleep: Callable[[float], None]
 ) -> None:
-    """Let nothing else of this thread run: for so long, or until another has written."""
+    """Block this thread for `seconds`, or until another client has written if None."""
     client.log.write("stopped", client=client.who)
     if seconds is None:
         fence, register = client.held[lock].fence_token, client.register(lock)
@@ -133,14 +133,13 @@ def block(
 
 
 def write_late(client: own.Client, lock: str) -> dict[str, bool]:
-    """Whether its holder knows that it is lost, and whether the fence lets it write none the
-    less."""
+    """Return whether the holder knows of the loss, and whether the fence accepts its write."""
     held = client.held[lock]
     found = {"lost": held.lost}
     return found | {"accepted": client.register(lock).write(client.who, held.fence_token)}
 
 
-FORK_LEASES = 1.5, 2.0  # long enough that a busy machine alone does not lose them
+FORK_LEASES = 1.5, 2.0  # long enough for a busy machine
 
 
 UNTIL_FREE = until_free(max(FORK_LEASES))
@@ -148,8 +147,8 @@ UNTIL_FREE = until_free(max(FORK_LEASES))
 
 @scenario(13, "Fork after acquire", runs=48, short=6, operations=8, free_within=UNTIL_FREE)
 def fork(setting: Setting) -> None:
-    """A holder forks while a thread of it waits for another lock. Its child has no part in
-    either, and locks of its own. Then one of the two is killed."""
+    """A holder forks while one of its threads waits for another lock. The child process shares
+    neither lock, and uses its own. Then one of the two processes is killed."""
     node, crew = setting.node(), setting.crew()
 
     def body(run: Run) -> None:
@@ -164,7 +163,7 @@ def fork(setting: Setting) -> None:
         way = run.random.choice(("os.fork", "multiprocessing"))
         child = run.client_of(Parent(parent, setting.folder, way), "child", {})
         has_no_part(child, run.lock)
-        child.ask("loop", lock=childs, times=3, timeout=lease, go_on=False)
+        child.ask("loop", lock=childs, times=3, timeout=lease, ignore_errors=False)
         child.ask("acquire", lock=childs, timeout=lease)
         third.ask("release", lock=other)
         assert parent.wait_for("released")["lock"] == other
@@ -182,16 +181,16 @@ def fork(setting: Setting) -> None:
 
 
 def has_no_part(child: Client, lock: str) -> None:
-    told = child.ask(f"{__name__}:tell", lock=lock)
-    assert told == {"token": None, "fence_token": None, "lost": False, "owned": False}
+    state = child.ask(f"{__name__}:tell", lock=lock)
+    assert state == {"token": None, "fence_token": None, "lost": False, "owned": False}
     assert child.ask("release", lock=lock)["error"] == "LockNotOwnedError"
     assert child.ask("acquire", lock=lock, how={"blocking": False}) is False
 
 
 def is_renewed(run: Run, node: Node, holder: Client) -> None:
-    """It holds, and has its lease renewed."""
+    """Check that the parent still holds the lock and renews its lease."""
     last = run.info(node)
-    assert last, "what the parent held was released"
+    assert last, "the parent's lock was released"
     wait_until(lambda: (info := run.info(node)) and info.expires_at > last.expires_at)
     assert holder.ask(f"{__name__}:tell", lock=run.lock)["owned"] is True
 
@@ -202,7 +201,7 @@ def gets(client: Client, lock: str, lease: float) -> None:
 
 
 class Parent:
-    """A client, as where clients come from: it forks them."""
+    """A client that forks another client, with the `fork()` of a `Crew`."""
 
     def __init__(self, client: Client, folder: Path, way: str) -> None:
         self.client = client
@@ -215,8 +214,8 @@ class Parent:
             listener.bind(address)
             listener.listen()
             listener.settimeout(20)
-            told = {"who": order["who"], "address": address, "way": self.way}
-            pid = self.client.ask(f"{__name__}:fork_here", **told)
+            arguments = {"who": order["who"], "address": address, "way": self.way}
+            pid = self.client.ask(f"{__name__}:fork_here", **arguments)
             orders, _ = listener.accept()
         orders.setblocking(True)
         return pid, orders
@@ -224,8 +223,8 @@ class Parent:
 
 @scenario(13, "exec after acquire", runs=48, short=4, operations=2, free_within=UNTIL_FREE)
 def execute(setting: Setting) -> None:
-    """A holder becomes another program, which lives on. None of its connections does, and its
-    lock comes free when its lease has run out."""
+    """A holder calls `exec`. Its connections are closed, and its lock is free when the lease has
+    expired."""
     node, crew = setting.node(), setting.crew()
 
     def body(run: Run) -> None:
@@ -236,7 +235,7 @@ def execute(setting: Setting) -> None:
         waiter.start("acquire", lock=run.lock, timeout=lease)
         waiter.wait_for("queued")
         run.moment(lease / 2)
-        assert connections(node, name), "the holder's connections can't be told"
+        assert connections(node, name), "the holder's connections were not found"
         holder.start(f"{__name__}:become_another_program")
         wait_until(lambda: program_of(holder) == PROGRAM, interval=0.001)
         run.log.write("killed", client=holder.who, dead=now())
@@ -260,7 +259,7 @@ def connections(node: Node, name: str) -> list[dict[str, str]]:
         return [each for each in client.client_list() if each["name"] == name]
 
 
-# What clients do
+# Orders for clients
 
 
 def wait_in_a_thread(client: own.Client, lock: str, **options: Any) -> None:
@@ -273,7 +272,7 @@ def wait_in_a_thread(client: own.Client, lock: str, **options: Any) -> None:
 
 def fork_here(client: own.Client, who: str, address: str, way: str) -> int:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # there are threads, that's the point
+        warnings.simplefilter("ignore", DeprecationWarning)  # about a fork with threads
         if way == "multiprocessing":
             context = multiprocessing.get_context("fork")
             child = context.Process(target=be_client, args=(client, who, address))
@@ -289,7 +288,7 @@ def fork_here(client: own.Client, who: str, address: str, way: str) -> int:
 
 
 def be_client(client: own.Client, who: str, address: str) -> None:
-    """Go on as a client of that name, with all that the parent's has."""
+    """Continue as a client with this name, with a copy of the parent's state."""
     client.who, client.log = who, Log(client.folder, who)
     with socket.socket(socket.AF_UNIX) as client.orders:
         client.orders.connect(address)
@@ -304,22 +303,23 @@ def tell(client: own.Client, lock: str) -> dict[str, Any]:
 
 
 def become_another_program(client: own.Client) -> None:
-    os.dup2(client.orders.fileno(), 0)  # it ends when this does
-    os.execvp(PROGRAM[0], PROGRAM)  # noqa: S606  there is nothing for a shell in it
+    os.dup2(client.orders.fileno(), 0)  # the program exits when the socket is closed
+    os.execvp(PROGRAM[0], PROGRAM)  # noqa: S606  no shell
 
 
-ROUND_LEASES = 2.0, 2.5  # long enough that a busy machine alone does not lose them
+ROUND_LEASES = 2.0, 2.5  # long enough for a busy machine
 
 LANES = 6
-NUMBER = 3  # locks that one holder has in a run; their renewals go together
+NUMBER = 3  # locks of a holder in a run, which are renewed together
 
 
 @scenario(
     13, "An exception in the renewal round", runs=42, short=6, operations=NUMBER + 1, at_once=True
 )
 def exception(setting: Setting) -> None:
-    """The server answers rounds by an error; or the first of a holder's locks is taken by force,
-    and who is told of it raises. The other locks are kept, for longer than their lease."""
+    """The server replies to renewal rounds with an error, or the first lock of a holder is
+    force-released and its `on_lost` or signal receiver raises. The holder keeps its other locks
+    for longer than their lease."""
     nodes = Shared(setting.node(lua_time_limit=50) for _ in range(LANES))
     crew = setting.crew()
 
@@ -350,7 +350,7 @@ def all_have(what: str, client: Client, names: list[str], after: float = 0) -> b
     return {each["lock"] for each in events} >= set(names)
 
 
-# What goes wrong
+# Faults
 
 
 @contextlib.contextmanager
@@ -366,7 +366,7 @@ def force(run: Run, node: Node, holder: Client) -> Iterator[None]:
 def refusing(
     on: tuple[object, ...], off: tuple[object, ...], run: Run, node: Node, holder: Client
 ) -> Iterator[None]:
-    """Have the server refuse scripts."""
+    """Make the server refuse scripts during the block."""
     node.ask(*on)
     try:
         yield
@@ -377,7 +377,7 @@ def refusing(
 
 @contextlib.contextmanager
 def busy(run: Run, node: Node, holder: Client) -> Iterator[None]:
-    """A script of somebody else that does not end."""
+    """Block the server with an endless script of another client."""
     with ThreadPoolExecutor(1) as pool, node.client(socket_timeout=None) as client:
         running = pool.submit(client.eval, "while true do end", 0)
         try:
@@ -388,7 +388,7 @@ def busy(run: Run, node: Node, holder: Client) -> Iterator[None]:
         assert isinstance(running.exception(10), ResponseError)
 
 
-EXITS = "on_lost exits"  # in a task it ends the loop, as Python has it
+EXITS = "on_lost exits"  # in a task, SystemExit ends the event loop
 FORCED = "on_lost raises", EXITS, "a receiver raises"
 ROUND_FAULTS: dict[str, Callable[..., contextlib.AbstractContextManager[None]]] = {
     **dict.fromkeys(FORCED, force),
@@ -397,7 +397,7 @@ ROUND_FAULTS: dict[str, Callable[..., contextlib.AbstractContextManager[None]]] 
         ("ACL", "SETUSER", "default", "-evalsha", "-eval"),
         ("ACL", "SETUSER", "default", "+evalsha", "+eval"),
     ),
-    # Nobody is at that port.
+    # No server listens on that port.
     "READONLY": partial(refusing, ("REPLICAOF", "127.0.0.1", 1), ("REPLICAOF", "NO", "ONE")),
     "BUSY": busy,
 }
@@ -408,19 +408,19 @@ def wait_for_failed_round(run: Run, holder: Client) -> None:
     wait_until(lambda: "Renewal failed" in log.read_text())
 
 
-# What clients do
+# Orders for clients
 
 
 def hold_all(
     client: own.Client, names: list[str], kind: str, is_async: bool, **options: Any
 ) -> dict[str, list[str]]:
-    """Hold all until there is another order; those that are lost."""
+    """Hold all locks until there is another order, and return the lost ones."""
 
     async def hold() -> list[str]:
         about = {"is_async": is_async, "on_lost": raiser(kind), **options}
         for name in names:
             assert await own.aacquire(client, name, **about)
-        while not client.is_told():
+        while not client.has_order():
             await own.pause(0.01, is_async)
         lost = [name for name in names if not own.check(client, name)]
         for name in set(names).difference(lost):
@@ -431,14 +431,14 @@ def hold_all(
 
 
 def raiser(kind: str) -> Callable[[object], None] | None:
-    """What is told of the loss."""
+    """Return an `on_lost` callback that raises, or connect a signal receiver that does."""
     if kind == "a receiver raises":
         signals.lock_lost.connect(fail, weak=False)
     return {"on_lost raises": fail, EXITS: leave}.get(kind)
 
 
 def fail(*about: object, **more: object) -> NoReturn:
-    raise RuntimeError("to be told of it was too much")
+    raise RuntimeError("the callback failed")
 
 
 def leave(lock: object) -> NoReturn:

@@ -1,8 +1,7 @@
-"""Replies that are lost, and requests, one at a time; and replies that come late, when most of the
-lease is over, or all of it.
+"""Single replies or requests that are lost, and replies that arrive late in the lease or after it.
 
-The clients are sync and async, with connections that retry by themselves, as those of
-``redis.Redis()`` do, and that don't, as those of cache backends; so a script may run twice.
+The clients are sync and async. Some connections retry, as with ``redis.Redis()``, so a script may
+run twice; others do not retry, as with cache backends.
 """
 
 import time
@@ -28,18 +27,18 @@ from tests.tools import wait_until
 
 from .. import client as own
 from ..crew import Client, finish_all
-from ..proxy import Command, Deed, Proxy, named, runs
+from ..proxy import Command, Proxy, ReplyFault, named, runs
 from ..scenario import ORDER, Run, Setting, scenario
 from ..work import User
 
 Matches = Callable[[Command], bool]
 
-LEASE = 30.0  # seconds: nothing comes free by itself while a run lasts
+LEASE = 30.0  # seconds; no lease expires during a run
 
 GIVEN_BACK = 2.0
-"""Seconds within which nobody may hold any more what an error kept from being released."""
+"""Limit in seconds until a lock is free whose release failed with an error."""
 
-UNTIL_FREE = 4.0  # seconds: a turn that is lost may be followed by another one
+UNTIL_FREE = 4.0  # seconds; a lost grant may be followed by another one
 
 ADDED = 2.0  # seconds
 
@@ -49,14 +48,14 @@ KINDS: tuple[dict[str, Any], ...] = (
     {"kind": "semaphore", "limit": 2},
     {"kind": "write_lock"},
 )
-READ: dict[str, Any] = {"kind": "read_lock"}  # for which nobody waits where all have it
+READ: dict[str, Any] = {"kind": "read_lock"}  # without waiters if all clients share it
 
 
-# What is lost
+# Messages to lose
 
 
 def acquires(command: Command) -> bool:
-    """Asks for a lock, or fetches a turn."""
+    """Match a request for a lock, or the wait for a grant."""
     return (runs(ACQUIRE)(command) and not gives_up(command)) or named("BLPOP")(command)
 
 
@@ -65,7 +64,7 @@ def releases(command: Command) -> bool:
 
 
 def gives_up(command: Command) -> bool:
-    """Asks for the last time, or leaves the queue."""
+    """Match the last request of a waiter, or its withdrawal from the queue."""
     if runs(ACQUIRE)(command):
         return command[11].split(b" ")[5] == b"0"  # `heartbeat`
     return runs(RELEASE)(command) and command[12] == b"0"  # not `believed`
@@ -78,11 +77,11 @@ def lose(
     lease: float = LEASE,
     kinds: Sequence[dict[str, Any]] = (*KINDS, READ),
 ) -> None:
-    """Let four clients use a lock until so many replies are lost, and a quarter as many
-    requests."""
+    """Let four clients use a lock until the given number of replies and a quarter as many requests
+    are lost."""
     node, crew = setting.node(), setting.crew()
     know_scripts(node)
-    lost: list[Deed] = []
+    lost: list[ReplyFault] = []
 
     def body(run: Run) -> None:
         with Proxy(*node.address) as proxy:
@@ -112,7 +111,7 @@ def lose(
 
 
 def sometimes(matches: Matches, random: Random) -> Matches:
-    """Half of what matches, and never more than two in a row."""
+    """Return a function that matches half of the commands, and at most two in a row."""
     row = 0
 
     def choose(command: Command) -> bool:
@@ -126,7 +125,7 @@ def sometimes(matches: Matches, random: Random) -> Matches:
 
 
 def know_scripts(node: Node) -> None:
-    """Or what is lost is that a script is not known."""
+    """Load the scripts, so that no lost reply is a NOSCRIPT error."""
     for script in (ACQUIRE, RELEASE, RENEW, FENCE, FORCE):
         node.ask("SCRIPT", "LOAD", script.source)
 
@@ -142,8 +141,7 @@ FACTS = {
 }
 
 for _what, _args, _facts in (
-    # A client whose replies are lost again and again may send no heartbeat for so long that it
-    # loses its place in the queue.
+    # A client that loses several replies may miss heartbeats, and lose its place in the queue.
     ("acquire", {"matches": acquires, **TURNS}, {"wake_within": UNTIL_FREE, "may_fail": (ORDER,)}),
     ("release", {"matches": releases, **TURNS}, {}),
     (
@@ -151,11 +149,11 @@ for _what, _args, _facts in (
         {"matches": runs(RENEW), "how": "renew_it", "lease": 2},
         {"operations": 2, "free_within": None},
     ),
-    # A client that gave up without a reply, and so asks again, may acquire the lock after all, but
-    # not from its old place.
+    # A client that gave up without a reply asks again. It may acquire the lock, but not from its
+    # old place in the queue.
     (
         "a waiter gives up",
-        {"matches": gives_up, "how": "wait_shortly", "kinds": KINDS},
+        {"matches": gives_up, "how": "wait_briefly", "kinds": KINDS},
         {
             **{"short": 6, "operations": 5, "may_fail": (ORDER,)},
             **{"errors": ("ConnectionError", "TimeoutError")},
@@ -165,7 +163,7 @@ for _what, _args, _facts in (
     scenario(6, f"Request or reply lost: {_what}", args=_args, **FACTS | _facts)(lose)
 
 
-# What the clients do
+# Orders for clients
 
 
 async def take_turns(user: User) -> None:
@@ -178,7 +176,7 @@ async def take_turns(user: User) -> None:
 
 
 async def renew_it(user: User) -> None:
-    """By hand, or as the renewal does."""
+    """Extend the lock by a call, or let the automatic renewal do it."""
     if not await user.acquire():
         return
     if user.client.random.random() < 0.2:
@@ -204,14 +202,14 @@ async def extend(user: User) -> None:
         user.log("double", before=before, after=after)
 
 
-async def wait_shortly(user: User) -> None:
+async def wait_briefly(user: User) -> None:
     if await user.acquire(longest=user.client.random.uniform(0.01, 0.1)):
         await user.sleep(0.02, 0.08)
         await user.release()
 
 
 def use(client: own.Client, lock: str, how: str, **options: Any) -> None:
-    """Do that again and again, until there is another order."""
+    """Call the function `how` repeatedly, until there is another order."""
     if "retries" in client.who:
         override_settings(
             REDISLOCK_CLIENT=f"{__name__}.retrying",
@@ -219,18 +217,18 @@ def use(client: own.Client, lock: str, how: str, **options: Any) -> None:
         ).enable()
     user = User(client, lock, options)
 
-    async def go_on() -> None:
-        while not client.is_told():
+    async def repeat() -> None:
+        while not client.has_order():
             await globals()[how](user)
             await user.sleep(0, 0.002)
-        await user.sleep(GIVEN_BACK, GIVEN_BACK)  # its loop has to last until all is given back
+        await user.sleep(GIVEN_BACK, GIVEN_BACK)  # the loop must run until all locks are released
 
-    user.run(go_on())
+    user.run(repeat())
 
 
 def _retrying(make: Any, retry: type) -> Any:
     url = settings.CACHES["default"]["LOCATION"]
-    # redis-py 5 has to be told of which errors, too.
+    # redis-py 5 also needs the types of errors.
     again = {"retry": retry(ConstantBackoff(0.005), 3), "retry_on_error": [redis.ConnectionError]}
     return make.from_url(url, **again)
 
@@ -241,21 +239,21 @@ async_retrying = partial(_retrying, redis.asyncio.Redis, AsyncRetry)
 
 LEASES = 1.0, 1.5
 
-LATE = 0.5, 1.5  # leases that a reply is late
+LATE = 0.5, 1.5  # delay of a reply, in leases
 
 A_LITTLE_LATE = 0.1, 0.25
-"""Leases: a renewal that the lock asks for by itself waits for a third of one."""
+"""Delay of a reply in leases, less than the third of a lease after which the lock is renewed."""
 
 LANES = 6
 
 
 @scenario(6, "Late replies", runs=60, short=4, operations=2, may_fail=(ORDER,))
 def hold_up(setting: Setting) -> None:
-    """A client that learns of its grant when that is over is queued last again.
+    """A client that learns of its grant after the lease has expired is queued last again.
 
-    A reply to `acquire`, a turn, or a renewal is late, and from then on the lease is not
-    renewed. Its client looks whether it holds the lock, for as long as it is told so; another, to
-    which all comes in time, wants it."""
+    The reply to `acquire`, a grant, or the reply to a renewal is late, and the lease is no longer
+    renewed. The late client checks the lock until it is lost. Another client, whose replies are
+    not late, waits for the lock."""
     node, crew = setting.node(), setting.crew()
     know_scripts(node)
 
@@ -275,7 +273,7 @@ def hold_up(setting: Setting) -> None:
 
 @dataclass
 class Scene:
-    """The clients of a run, and the ways in which a reply to `late` is late."""
+    """The clients of a run, and the methods that delay a reply to `late`."""
 
     run: Run
     proxy: Proxy
@@ -284,7 +282,7 @@ class Scene:
     before: Client
     lease: float
 
-    def delay(self, matches: Matches, leases: tuple[float, float] | None = None) -> Deed:
+    def delay(self, matches: Matches, leases: tuple[float, float] | None = None) -> ReplyFault:
         seconds = self.lease * self.run.random.uniform(*(leases or LATE))
         return self.proxy.delay_reply(matches, seconds)
 
@@ -293,7 +291,7 @@ class Scene:
         self.other.start(what, lock=self.run.lock, timeout=self.lease)
         self.other.wait_for("refused")
 
-    def acquisition(self) -> Deed:
+    def acquisition(self) -> ReplyFault:
         delay = self.delay(runs(ACQUIRE))
         self.late.start("acquire", lock=self.run.lock, timeout=self.lease, auto_renewal=False)
         wait_until(delay.has_begun, interval=0.001)
@@ -301,7 +299,7 @@ class Scene:
         assert self.late.answer() is True
         return delay
 
-    def grant(self) -> Deed:
+    def grant(self) -> ReplyFault:
         self.before.ask("acquire", lock=self.run.lock)
         delay = self.delay(named("BLPOP"))
         self.late.start("acquire", lock=self.run.lock, timeout=self.lease, auto_renewal=False)
@@ -311,7 +309,7 @@ class Scene:
         assert self.late.answer() is True
         return delay
 
-    def extension(self) -> Deed:
+    def extension(self) -> ReplyFault:
         self.late.ask("acquire", lock=self.run.lock, timeout=self.lease, auto_renewal=False)
         delay = self.delay(runs(RENEW))
         by = self.run.random.choice(("extend", "reacquire"))
@@ -321,7 +319,7 @@ class Scene:
         self.late.answer()
         return delay
 
-    def renewal(self) -> Deed:
+    def renewal(self) -> ReplyFault:
         self.late.ask("acquire", lock=self.run.lock, timeout=self.lease)
         self.seize()
         delay = self.delay(runs(RENEW), A_LITTLE_LATE)
@@ -333,7 +331,7 @@ class Scene:
 WAYS = Scene.acquisition, Scene.grant, Scene.extension, Scene.renewal
 
 
-# What clients do
+# Orders for clients
 
 
 def renew(client: own.Client, lock: str, by: str) -> None:
@@ -343,7 +341,7 @@ def renew(client: own.Client, lock: str, by: str) -> None:
 
 
 def take_as_soon_as_it_is_free(client: own.Client, lock: str, **options: Any) -> None:
-    """Who stood in the queue would see it only half a second later."""
+    """Poll for the lock, because a waiter would notice the expiry half a second later."""
     while not own.acquire(client, lock, how={"blocking": False}, **options):
         time.sleep(0.01)
     own.write(client, lock)
@@ -352,6 +350,6 @@ def take_as_soon_as_it_is_free(client: own.Client, lock: str, **options: Any) ->
 
 
 def believe(client: own.Client, lock: str) -> None:
-    """Look, until it is lost."""
+    """Check the lock until it is lost."""
     while own.check(client, lock):
         time.sleep(0.01)

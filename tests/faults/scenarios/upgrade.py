@@ -1,4 +1,4 @@
-"""Processes of the release before this one, beside those of this one, on one server."""
+"""Processes of the previous release and of this one, on one server."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from ..scenario import Run, Setting, scenario
 from .killed import until_free
 
 LEASE = 1.0
-LONG_LEASE = 2.0  # long enough that a busy machine alone does not lose it
+LONG_LEASE = 2.0  # long enough for a busy machine
 OLD, NEW = "old", "new"
 KINDS: tuple[dict[str, Any], ...] = (
     {"kind": "lock"},
@@ -23,7 +23,7 @@ KINDS: tuple[dict[str, Any], ...] = (
 
 
 class Releases:
-    """Where clients of each release come from."""
+    """Forks clients of both releases."""
 
     def __init__(self, setting: Setting) -> None:
         self.crews = {OLD: setting.crew(**previous.ENVIRONMENT), NEW: setting.crew()}
@@ -44,8 +44,8 @@ class Releases:
     free_within=until_free(LONG_LEASE),
 )
 def queue(setting: Setting) -> None:
-    """Each that comes to hold it has it renewed, is seen by both releases as by one, and lets go
-    of it or dies; the last is forced by the other release."""
+    """Each holder renews the lock, both releases describe it in the same way, and the holder
+    releases the lock or dies. The last holder is force-released by the other release."""
     node, releases = setting.node(), Releases(setting)
 
     def body(run: Run) -> None:
@@ -82,13 +82,13 @@ def queue(setting: Setting) -> None:
 
 
 def looks(lookers: dict[str, Client], lock: str) -> dict[str, Any]:
-    """What clients of both releases see alike."""
+    """Check that both releases describe the lock in the same way, and return the description."""
     one, other = (each.ask("tests.faults.work:tell", lock=lock) for each in lookers.values())
     assert one == other
     return dict(one)
 
 
-# Replaced one by one
+# Rolling upgrade
 
 
 PART = {"kind": "semaphore", "limit": 2, "writes": False}
@@ -98,11 +98,11 @@ MIXED: tuple[tuple[dict[str, Any], ...], ...] = (
     (PART, PART, PART, PART | {"weight": 2}),
     (READ, READ, READ, {"kind": "write_lock"}),
 )
-"""What the four processes of a run use."""
+"""The locks that the four processes of a run use."""
 
 PLAN = (0, NEW), (1, NEW), (0, OLD), (2, NEW), (3, NEW), (0, NEW)
-"""Whom the next replaces, and of which release that is: half of an upgrade, a step back, and the
-rest of it."""
+"""The process to replace and the new release, at each step: half of an upgrade, a step back, and
+the rest of the upgrade."""
 
 
 @scenario(
@@ -115,8 +115,8 @@ rest of it."""
     free_within=until_free(LEASE),
 )
 def upgrade(setting: Setting) -> None:
-    """Four processes use one lock, at first all of the previous release. One after the other ends
-    or is killed, and one of this release comes in its place."""
+    """Four processes of the previous release use one lock. One after another ends or is killed,
+    and a process of this release replaces it."""
     node, releases = setting.node(), Releases(setting)
 
     def body(run: Run) -> None:
@@ -126,7 +126,7 @@ def upgrade(setting: Setting) -> None:
             slot.start(OLD)
         all_hold(slots)
         for number, (place, release) in enumerate(PLAN):
-            slots[place].end(while_it_holds=number == 0)  # the others may all end without it
+            slots[place].end(while_it_holds=number == 0)  # others need no lock
             slots[place].start(release)
             all_hold(slots)
         for slot in slots:
@@ -143,7 +143,7 @@ def all_hold(slots: Iterable["Slot"]) -> None:
 
 @dataclass
 class Slot:
-    """The place of one process, which others take."""
+    """A place for one process, which is replaced by others."""
 
     run: Run
     releases: Releases
@@ -156,12 +156,12 @@ class Slot:
         self.number += 1
         who = f"{self.place}, {self.number}"
         self.client = self.releases.client(self.run, release, who, self.node)
-        told = {"timeout": LEASE, "work": (0, 0.2), **self.options}
-        self.client.start("loop", lock=self.run.lock, **told)
+        arguments = {"timeout": LEASE, "work": (0, 0.2), **self.options}
+        self.client.start("loop", lock=self.run.lock, **arguments)
 
     def end(self, *, while_it_holds: bool) -> None:
-        """If so, by SIGKILL just then; else somewhere on its way, or when it has done what it was
-        at."""
+        """Kill the process while it holds the lock; otherwise end it at a random point, by SIGKILL
+        or after its current use of the lock."""
         if while_it_holds:
             self.client.catch("held", "checked", "kept")
             self.client.kill()

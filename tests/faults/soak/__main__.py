@@ -1,4 +1,4 @@
-"""``python -m tests.faults.soak``: a soak, and the table of what was measured."""
+"""``python -m tests.faults.soak``: run a soak test, and print a table of the measurements."""
 
 import argparse
 import os
@@ -22,7 +22,7 @@ WORST = "Measure", "Processes", "Value where it grew most", "Growth", "Allowed"
 
 
 def text_of(outcome: "Outcome") -> str:
-    """All that was measured."""
+    """Return all measurements as text."""
     table = _table(HEAD, 2, map(_cells, outcome.series))
     failures = [f"FAILED: {failure}" for failure in outcome.failures[:20]]
     end = f"{len(outcome.failures)} failures, seed {outcome.seed}"
@@ -30,7 +30,7 @@ def text_of(outcome: "Outcome") -> str:
 
 
 def summary_of(outcome: "Outcome") -> str:
-    """The process that grew most, for each measure."""
+    """Return a table with the process that grew most, for each measure."""
     rows = [_worst(what, outcome.series) for what in dict.fromkeys(map(_name, outcome.series))]
     return f"{about(outcome)}\n\n{_table(WORST, 1, rows)}"
 
@@ -58,8 +58,8 @@ def _worst(what: str, every: Iterable["Series"]) -> tuple[str, ...]:
 
 def _cells(series: "Series") -> tuple[str, ...]:
     numbers = series.values[0], series.middle, series.last, series.growth, series.limit
-    told = [f"{number:,.0f}" for number in numbers]
-    return series.who, _name(series), *told, "" if series.is_flat else "GROWS"
+    cells = [f"{number:,.0f}" for number in numbers]
+    return series.who, _name(series), *cells, "" if series.is_flat else "GROWS"
 
 
 def _table(head: tuple[str, ...], words: int, rows: Iterable[tuple[str, ...]]) -> str:

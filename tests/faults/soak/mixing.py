@@ -1,4 +1,4 @@
-"""What the clients of a soak do in a round."""
+"""The orders that the clients of a soak execute in a round."""
 
 import asyncio
 import contextlib
@@ -23,16 +23,16 @@ from ..client import Client
 
 LEASES = 0.8, 1.2
 WORK = 0.01
-WAIT = 1.0  # seconds, each the most
+WAIT = 1.0  # maximum in seconds
 
 THREADS = 4
 CONNECTIONS = 2 * (THREADS + 2)
 TASKS = 8
-NAMES = 12  # of a round's locks that are not judged
+NAMES = 12  # number of locks in a round that the checker does not judge
 
-QUORUM = "default", "second", "third"  # the aliases that it is over, each on a server of its own
+QUORUM = "default", "second", "third"  # cache aliases, each with its own server
 
-FORGETS = 0.02  # how often who holds a lock does not let go of it
+FORGETS = 0.02  # probability that a holder does not release the lock
 
 JUDGED: tuple[tuple[str, dict[str, Any]], ...] = (
     ("mutex", {}),
@@ -40,11 +40,11 @@ JUDGED: tuple[tuple[str, dict[str, Any]], ...] = (
     ("read and written", {"kind": "read_lock", "writes": False}),
     ("read and written", {"kind": "write_lock"}),
 )
-"""The round's locks of which all is noted down, for the checker."""
+"""The locks of a round whose events are logged for the checker."""
 
 
 class Round:
-    """One round, as one client has it."""
+    """One round of one client."""
 
     def __init__(self, client: Client, number: int, seconds: float) -> None:
         self.client = client
@@ -57,18 +57,18 @@ class Round:
     def goes_on(self) -> bool:
         return now() < self.until
 
-    def told(self) -> dict[str, Any]:
+    def report(self) -> dict[str, Any]:
         return {"held": self.held, "troubles": self.troubles}
 
     def judged(self) -> dict[str, Any]:
-        """What to do next that is noted down."""
+        """Choose arguments for the next acquisition that is logged."""
         name, options = self.client.random.choice(JUDGED)
         wait = self.client.random.uniform(0, WAIT)
-        told = {"lock": f"round {self.number} {name}", "how": {"blocking_timeout": wait}}
-        return told | options | {"timeout": self.client.random.uniform(*LEASES)}
+        arguments = {"lock": f"round {self.number} {name}", "how": {"blocking_timeout": wait}}
+        return arguments | options | {"timeout": self.client.random.uniform(*LEASES)}
 
     def lock(self, choose: random.Random) -> Any:
-        """What to use next that is not."""
+        """Choose a lock for the next acquisition that is not logged."""
         name = f"round {self.number}, {choose.randrange(NAMES)}"
         options = {
             "timeout": choose.uniform(*LEASES),
@@ -101,12 +101,12 @@ class Round:
             self.troubles.append(f"{lock!r}: {error!r}")
 
 
-# In threads, greenlets, or tasks, which have a new loop in each round
+# Work in threads, greenlets, or tasks. Tasks have a new loop in each round.
 
 
-def work(client: Client, folder: str, **told: Any) -> dict[str, Any]:
+def work(client: Client, folder: str, **arguments: Any) -> dict[str, Any]:
     client.move(Path(folder))
-    turn = Round(client, **told)
+    turn = Round(client, **arguments)
     threads = [
         Thread(target=own.run, args=(_use_all(turn, place, False), False))
         for place in range(THREADS)
@@ -116,14 +116,14 @@ def work(client: Client, folder: str, **told: Any) -> dict[str, Any]:
     own.run(_be_judged(turn, False), False)
     for thread in threads:
         thread.join()
-    return turn.told()
+    return turn.report()
 
 
-def awork(client: Client, folder: str, **told: Any) -> dict[str, Any]:
+def awork(client: Client, folder: str, **arguments: Any) -> dict[str, Any]:
     client.move(Path(folder))
-    turn = Round(client, **told)
+    turn = Round(client, **arguments)
     asyncio.run(_awork(turn))
-    return turn.told()
+    return turn.report()
 
 
 async def _awork(turn: Round) -> None:
@@ -162,15 +162,15 @@ async def _use_all(turn: Round, place: int, is_async: bool) -> None:
 # An operator
 
 
-def operate(client: Client, folder: str, **told: Any) -> dict[str, Any]:
-    """List, tell, and force what is not judged."""
+def operate(client: Client, folder: str, **arguments: Any) -> dict[str, Any]:
+    """List and describe locks, and force-release locks that are not judged."""
     client.move(Path(folder))
-    turn = Round(client, **told)
+    turn = Round(client, **arguments)
     while turn.goes_on:
         with turn.using("operator"):
             _look(turn)
         time.sleep(client.random.uniform(0, WORK))
-    return turn.told()
+    return turn.report()
 
 
 def _look(turn: Round) -> None:
@@ -186,13 +186,13 @@ def _look(turn: Round) -> None:
             turn.held += locks.force_release(info.name, choose.choice((info.token, None)))
 
 
-# When all rest
+# Between rounds
 
 
 def _open_connections() -> None:
-    """As many as it can ever use at a time. Else its pools came to have them later and later,
-    whenever more of its threads than ever happened to need one; and those that were closed would
-    be missing."""
+    """Open all connections that the pools can have. Otherwise the number would still grow late in
+    the soak, when more threads than ever need one, and connections that were closed would be
+    missing."""
     for pool in map(_pool, QUORUM):
         connections = [get_connection(pool) for _ in range(CONNECTIONS)]
         for connection in connections:
@@ -200,12 +200,12 @@ def _open_connections() -> None:
 
 
 def lost_turns(client: Client, lock: str) -> list[int | None]:
-    """The fencing tokens of those whose lease ran out. Some never knew that it was their turn."""
+    """Return the fencing tokens of expired leases, including grants that no client noticed."""
     return [each.fence_token for each in locks.history(lock, 1000) if each.outcome == "expired"]
 
 
 def forget_the_expired(client: Client) -> int:
-    """Who lists has what ran out forgotten; how many are held."""
+    """Remove expired locks by listing all locks, and return the number of held locks."""
     return sum(len(list(locks.using(alias).active())) for alias in QUORUM)
 
 
@@ -213,11 +213,11 @@ def measure(client: Client) -> dict[str, float]:
     _open_connections()
     gc.collect()
     gc.collect()
-    CDLL(None).malloc_trim(0)  # what is free is no part of what it needs
+    CDLL(None).malloc_trim(0)  # return free memory to the system before the measurement
     status = Path("/proc/self/status").read_text().splitlines()
     about = dict(line.split(":", 1) for line in status)
     return {
-        "memory": int(about["RssAnon"].split()[0]),  # without what is mapped from files
+        "memory": int(about["RssAnon"].split()[0]),  # without mapped files
         "objects": len(gc.get_objects()),
         "threads": _entries("/proc/self/task"),
         "descriptors": _entries("/proc/self/fd"),

@@ -1,5 +1,5 @@
-"""A soak: its processes, its rounds, what strikes the clients of a round and their server, what
-is measured between the rounds, and what came of it.
+"""The soak test: its processes, its rounds, the faults in a round, the measurements between
+rounds, and the results.
 """
 
 import contextlib
@@ -30,7 +30,7 @@ from .mixing import LEASES, QUORUM
 
 @dataclass(frozen=True)
 class Target:
-    """What there is to strike. Who lives for one round alone is killed and stopped."""
+    """The targets of faults. Only clients that live for one round are killed and stopped."""
 
     node: Node
     proxy: Proxy
@@ -50,7 +50,7 @@ def kill(target: Target) -> None:
 
 
 def stop(target: Target) -> None:
-    """For about as long as a lease."""
+    """Stop a client for about the length of a lease."""
     victim = target.victim()
     victim.stop()
     target.moment(2 * max(LEASES))
@@ -103,13 +103,13 @@ STRIKES: dict[str, Callable[[Target], object]] = {
 
 
 def strike(target: Target, seconds: float, number: int) -> None:
-    """So many strikes, spread over that time. One of the mortals is left alive."""
+    """Inject `number` faults over `seconds`. At least one short-lived client stays alive."""
     for _ in range(number):
         time.sleep(seconds / number * target.random.uniform(0.2, 0.8))
         living = sum(each.died is None for each in target.mortals)
         kind = target.random.choice([each for each in STRIKES if each != "kill" or living > 1])
         STRIKES[kind](target)
-        if kind not in ("kill", "stop"):  # they note themselves
+        if kind not in ("kill", "stop"):  # they log themselves
             target.log.write("fault", kind=kind)
 
 
@@ -118,7 +118,7 @@ MIXING = "tests.faults.soak.mixing"
 LONGEST_ROUND = 12.0
 ROUNDS = 12  # at least
 
-REST = 12.0  # seconds that leases, claims and signs of life may take to run out after a round
+REST = 12.0  # seconds for leases, grants and heartbeats to expire after a round
 
 STRIKES_A_SECOND = 1.5
 MORTALS = 3
@@ -131,14 +131,14 @@ LASTING = {
     "greenlets": "work",
     "operator": "operate",
 }
-"""The clients that last from the first round to the last, and what they do."""
+"""The clients that live during all rounds, and their orders."""
 
 NO_KEY = {"part": ""}
 NOT_OF_KEYS = "used_memory_scripts", "mem_clients_normal", "mem_total_replication_buffers"
-"""Of what INFO says of a server's memory."""
+"""Fields of INFO with memory that is not used by keys."""
 
 SERVERS = "server", "second server", "third server"
-"""The first has all locks; the others have their part in quorums."""
+"""The first server has all locks; the others are only members of quorums."""
 
 ALLOWED = {
     "memory": (1024, 0.02),
@@ -150,18 +150,17 @@ ALLOWED = {
     "connections": (4, 0),
     "data": (256, 0),
 }
-"""How much more may be at the end: so much, or that part of what there is. Memory and a server's
-data are in KiB."""
+"""Allowed growth: an absolute number, or a part of the value. Memory and data are in KiB."""
 
 ERRORS = {"ConnectionError", "TimeoutError", "LockError", *checker.NOT_OWNED}
-"""What clients may meet: connections are cut, and turns don't come in time."""
+"""Errors that clients may raise because of cut connections and timeouts."""
 
 
 @dataclass(frozen=True)
 class Series:
-    """One measure of one process, round after round. The first third is its way to what it needs,
-    and does not count. The growth of the rest is its slope after Theil and Sen, which a few
-    outliers do not change, times its length."""
+    """One measure of one process, for all rounds. The first third is the warm-up and does not
+    count. The growth of the rest is its Theil-Sen slope, which is robust against outliers, times
+    its length."""
 
     who: str
     what: str
@@ -198,14 +197,14 @@ class Series:
 
 @dataclass
 class Outcome:
-    """What there is to tell in the end."""
+    """The results of a soak test."""
 
     seed: int
     seconds: float = 0
     rounds: int = 0
     held: int = 0
     judged: int = 0
-    late: int = 0  # who was passed over, after a turn of its own of which it learned too late
+    late: int = 0  # waiters that were overtaken because they noticed an earlier grant too late
     faults: Counter[str] = field(default_factory=Counter)
     series: list[Series] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
@@ -269,17 +268,17 @@ class Soak:
     def _round(self, number: int, seconds: float) -> None:
         folder = self.folder / f"round {number}"
         folder.mkdir()
-        told = {"folder": str(folder), "number": number, "seconds": seconds}
+        arguments = {"folder": str(folder), "number": number, "seconds": seconds}
         with contextlib.closing(Log(folder, "harness")) as log:
             for who, client in self.lasting.items():
-                client.start(f"{MIXING}:{LASTING[who]}", **told)
+                client.start(f"{MIXING}:{LASTING[who]}", **arguments)
             mortals = [
                 self._client(f"mortal {place}", usual_crew(), self.node.url, log)
                 for place in range(MORTALS)
             ]
             try:
                 for mortal in mortals:
-                    mortal.start(f"{MIXING}:work", **told)
+                    mortal.start(f"{MIXING}:work", **arguments)
                 target = Target(self.node, self.proxy, mortals, log, self.random)
                 strike(target, seconds, math.ceil(seconds * STRIKES_A_SECOND))
                 self._await_all(mortals)
@@ -293,13 +292,13 @@ class Soak:
     def _await_all(self, mortals: list[Client]) -> None:
         living = [each for each in mortals if each.died is None]
         for client in (*self.lasting.values(), *living):
-            told = client.answer()
-            assert "error" not in told, f"{client.who}: {told}"
-            self.outcome.held += told["held"]
-            self.outcome.failures += [f"{client.who}: {each}" for each in told["troubles"]]
+            answer = client.answer()
+            assert "error" not in answer, f"{client.who}: {answer}"
+            self.outcome.held += answer["held"]
+            self.outcome.failures += [f"{client.who}: {each}" for each in answer["troubles"]]
 
     def _rest(self, log: Log) -> None:
-        """Wait until nothing is held or waited for, and note what does not go."""
+        """Wait until no lock is held or queued, and log the keys that remain."""
         for node in self.nodes.values():
             with node.client() as client:
                 for key in wait_for_none_left(client, timeout=REST if self._is_clean else 0):
@@ -308,7 +307,7 @@ class Soak:
         self.lasting["operator"].ask(f"{MIXING}:forget_the_expired")
 
     def _judge(self, folder: Path) -> None:
-        found = checker.check(read(folder), wake_within=2 * checker.WAKE_WITHIN)
+        found = checker.check(read(folder), wake_within=2 * checker.WAKE_WITHIN_SECONDS)
         self.outcome.judged += len(found.holds)
         self.outcome.faults.update(each.get("kind", each["what"]) for each in found.faults)
         late = {each for each in found.overtakings if self._came_late(each, found)}
@@ -331,8 +330,7 @@ class Soak:
         ]
 
     def _came_late(self, overtaking: str, found: checker.Findings) -> bool:
-        """Whether somebody had a turn at that lock and did not know of it in time, as happens
-        where a machine is too busy."""
+        """Return whether a client noticed a grant of that lock too late, as on a busy machine."""
         lock, _, _ = overtaking.partition(": ")
         lost = self.lasting["operator"].ask(f"{MIXING}:lost_turns", lock=lock)
         return not {hold.fence for hold in found.holds}.issuperset(lost)
@@ -348,8 +346,8 @@ class Soak:
 
 
 def _of_server(node: Node) -> dict[str, float]:
-    """Its history is left out, which grows until it has its length; so are the buckets' indexes,
-    which stay, its scripts, and what its connections need."""
+    """Measure a server without its history, which grows to a fixed length, without the buckets'
+    indexes, which stay, and without scripts and connection buffers."""
     with node.client() as client:
         parts = {key: (KEY.search(key) or NO_KEY)["part"] for key in client.scan_iter(count=1000)}
         history = [key for key, part in parts.items() if part.startswith("history:")]
