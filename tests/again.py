@@ -8,7 +8,7 @@ from functools import partial
 
 import pytest
 
-from .stolen import MUCH, Stolen, wait_for_calm
+from .stolen import MIN_STOLEN_SECONDS, Stolen, wait_for_calm
 
 STOLEN = pytest.StashKey[Stolen]()
 
@@ -20,7 +20,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def _lost_time(item: pytest.Item) -> bool:
-    return item.stash[STOLEN].seconds >= MUCH
+    return item.stash[STOLEN].seconds >= MIN_STOLEN_SECONDS
 
 
 @pytest.hookimpl(tryfirst=True)

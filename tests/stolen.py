@@ -6,7 +6,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-MUCH = 0.2
+MIN_STOLEN_SECONDS = 0.2
 """Stolen seconds that can make a test fail."""
 
 CALM = 0.2

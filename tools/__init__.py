@@ -1,1 +1,1 @@
-"""Programs for the work on this project."""
+"""Development tools of this project."""

@@ -22,7 +22,7 @@ DATE = re.compile(r'^"POT-Creation-Date:.*\n', re.MULTILINE)
 
 
 class Command(makemessages.Command):
-    """It does not guess translations of new texts, and writes no date."""
+    """Update catalogs without guesses for new texts, and without a date."""
 
     msgmerge_options = [  # noqa: RUF012  Django adds a list to it
         *makemessages.Command.msgmerge_options,
@@ -36,7 +36,7 @@ class Command(makemessages.Command):
 
 
 def extract(package: Path) -> None:
-    """Give each catalog exactly the texts that the package's sources have."""
+    """Update each catalog with the texts of the package's sources."""
     _require_gettext()
     options = {"no_location": True, "no_obsolete": True, "verbosity": 0}
     with chdir(package):

@@ -1,4 +1,4 @@
-"""`make bench`: compare the speed of this package with that of its peers and with the limits of
+"""`make bench`: compare the speed of this package with other packages and with the limits of
 client and server.
 
 `figures` has a function for each figure. It returns lines with a target each. `contenders` has the

@@ -29,7 +29,7 @@ def main() -> int:
     if rounds.repeated:
         where += (
             f"; {len(rounds.repeated)} portions were measured again, because the "
-            f"machine's host took more than {rounds.AWAY:.0%} of the CPU time"
+            f"machine's host took more than {rounds.MAX_STOLEN_SHARE:.0%} of the CPU time"
         )
     print(f"\n{where}\n\n{report.table(figures)}")
     if options.json:
@@ -45,7 +45,7 @@ def _measured(bench: Bench, only: list[str] | None) -> dict[str, Figure]:
     unknown = set(only or ()) - set(FIGURES)
     if unknown:
         sys.exit(f"Unknown figure {', '.join(sorted(unknown))}: {', '.join(FIGURES)}")
-    gc.freeze()  # what is there now need not be looked through between all rounds
+    gc.freeze()  # exclude existing objects from the collections between rounds
     measured = {}
     for key, figure in FIGURES.items():
         if only and key not in only:
@@ -59,12 +59,12 @@ def _measured(bench: Bench, only: list[str] | None) -> dict[str, Figure]:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.bench")
-    parser.add_argument("--only", type=lambda text: text.split(","), help="figures, as a,b")
-    parser.add_argument("--quick", action="store_true", help="to see that it works")
-    parser.add_argument("--rounds", type=int, help="for all figures, instead of their own")
-    parser.add_argument("--seed", type=int, help="of the order of the contenders")
-    parser.add_argument("--write", type=Path, help="the page that gets the table and the plots")
-    parser.add_argument("--json", type=Path, help="a file for all measurements")
+    parser.add_argument("--only", type=lambda text: text.split(","), help="such as a,b")
+    parser.add_argument("--quick", action="store_true", help="run a short test of the program")
+    parser.add_argument("--rounds", type=int, help="number of rounds of all figures")
+    parser.add_argument("--seed", type=int, help="seed of the order of the contenders")
+    parser.add_argument("--write", type=Path, help="write the table and the plots into this page")
+    parser.add_argument("--json", type=Path, help="write all measurements into this file")
     return parser.parse_args()
 
 

@@ -1,6 +1,6 @@
-"""The locks that are measured, and the floor beneath them.
+"""The locks that are measured, and their lower bounds.
 
-All go through a client of redis-py with the same options; each has its own keys.
+All use a redis-py client with the same options, and their own keys.
 """
 
 import time
@@ -23,7 +23,7 @@ SENT = "lower bound (our commands)"
 PINGS = "two PINGs"
 LIST = "baseline (LPUSH + BLPOP)"
 
-LEASE = 30  # seconds that everybody's lock stays if its holder dies
+LEASE = 30  # seconds, of all locks
 
 COMPARED = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end"
 
@@ -51,7 +51,7 @@ return 1
 
 
 class Bare:
-    """The least that a lock with a lease needs."""
+    """The minimum that a lock with a lease needs."""
 
     def __init__(self, client: redis.Redis, name: str) -> None:
         self._client, self._name, self._token = client, name, uuid.uuid4().hex
@@ -65,15 +65,15 @@ class Bare:
 
 
 class Same:
-    """The least that what ours keeps of a lock needs: its commands, by scripts without an if."""
+    """The minimum for the data that our locks store: the same commands, without conditions."""
 
     def __init__(self, client: redis.Redis, name: str) -> None:
         self._client = client
         self._taken, self._left = map(client.script_load, (TAKEN, LEFT))
         kinds = ("lock", "queue", "index", "rates", "ended", "grant")
         until = int(time.time() + 3600) * 1000
-        told = "1 1795339195277 1795339195277976 1795339195277 0 60000 " + "i" * 150
-        self._args = 6, *(f"{name}:{kind}" for kind in kinds), uuid.uuid4().hex, until, told
+        holder = "1 1795339195277 1795339195277976 1795339195277 0 60000 " + "i" * 150
+        self._args = 6, *(f"{name}:{kind}" for kind in kinds), uuid.uuid4().hex, until, holder
 
     def acquire(self) -> None:
         self._client.evalsha(self._taken, *self._args)
@@ -83,7 +83,7 @@ class Same:
 
 
 class Sent(Same):
-    """The same by the way that ours go through a connection, which leaves out much of redis-py."""
+    """The same, on a connection that is used as our locks do, without most of redis-py."""
 
     def acquire(self) -> None:
         self._ask(self._taken)
@@ -96,14 +96,14 @@ class Sent(Same):
 
 
 class Pings:
-    """The least that two round trips need."""
+    """The minimum for two round trips."""
 
     def __init__(self, client: redis.Redis, name: str) -> None:
         self.acquire = self.release = client.ping
 
 
 class List:
-    """A lock that is an entry of a list. The holder pushes it for the next one."""
+    """A lock that is an entry of a list. The holder pushes it for the next holder."""
 
     def __init__(self, client: redis.Redis, name: str) -> None:
         self.acquire = partial(client.blpop, [name])
@@ -137,7 +137,7 @@ PEERS = (REDIS_PY, PYTHON_REDIS_LOCK, POTTERY)
 
 
 def contender(label: str, url: str, name: str, alias: str | None = None) -> Any:
-    """A lock of that make. Ours may be on another server than all others."""
+    """Return a lock of the contender `label`. Ours may use another server than the others."""
     if label == OURS:
         return ours_at(alias or None, f"{label}:{name}")
     return MAKERS[label](client_of(url), f"{label}:{name}")
@@ -153,8 +153,8 @@ def ours_at(alias: str | None, name: str) -> Any:
 def client_of(url: str) -> redis.Redis:
     """Return the client of this process for all locks except ours, which use the cache's client.
 
-    python-redis-lock waits in one pop for as long as a lease, which a client takes for an error
-    after 5 seconds by default; and 500 threads of its renew at the same time, which are more
-    than the 100 connections that a client has by default.
+    python-redis-lock waits in one pop for as long as a lease, but a client times out after 5
+    seconds by default. Its 500 threads also renew at the same time, and a client has only 100
+    connections by default.
     """
     return redis.Redis.from_url(url, socket_timeout=LEASE * 2, max_connections=1000)

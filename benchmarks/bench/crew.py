@@ -1,4 +1,4 @@
-"""Processes that wait for orders, so that all contenders are measured in the same ones."""
+"""Processes that wait for orders, so that all contenders are measured in the same processes."""
 
 import os
 from collections.abc import Callable, Mapping
@@ -12,10 +12,10 @@ _context = get_context("forkserver")
 
 
 class Crew:
-    """`size` processes that know the `aliases`, for as long as ``with``.
+    """Context manager with `size` processes that know the `aliases`.
 
-    An order is a function of a module, and its arguments. As they are forked of one process that
-    has imported all that they need, hundreds of them start within seconds.
+    An order is a function of a module, with arguments. The processes are forked from one process
+    that has imported everything, so hundreds of them start within seconds.
     """
 
     def __init__(self, size: int, aliases: Mapping[str, str]) -> None:
@@ -24,7 +24,7 @@ class Crew:
         self._lines: list[Connection] = []
 
     def order(self, members: int, function: Callable[..., T], *args: Any) -> list[T]:
-        """Have the first `members` of them do the same at the same time: what each answers."""
+        """Run an order in the first `members` processes at once, and return the answers."""
         chosen = self._lines[:members]
         for line in chosen:
             line.send((function, args))
@@ -43,12 +43,12 @@ class Crew:
             theirs.close()
             self._processes.append(process)
             self._lines.append(ours)
-        self.order(self._size, os.getpid)  # all are up
+        self.order(self._size, os.getpid)  # wait until all have started
         return self
 
     def __exit__(self, *error: object) -> None:
         for line in self._lines:
-            line.close()  # which ends all of them at once
+            line.close()  # ends the processes
         for process in self._processes:
             process.join(10)
             process.kill()

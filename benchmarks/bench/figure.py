@@ -10,15 +10,15 @@ from tests.servers import Node
 
 Number = TypeVar("Number", int, float)
 Sense = Literal["at most", "at least", "exactly"]
-Found = Mapping[str, Sequence[float]]  # what was measured of each contender, by round
+Found = Mapping[str, Sequence[float]]  # measurements of each contender, by round
 
 
 @dataclass(frozen=True)
 class Bench:
-    """One run: the server that all contenders share, and how long it may take."""
+    """One run: the server that all contenders share, and the size of the run."""
 
     node: Node
-    quick: bool = False  # to see that it works: the results mean little
+    quick: bool = False  # for a test of the program; the results mean little
     given_rounds: int | None = None
     random: Random = field(default_factory=Random)
 
@@ -31,7 +31,7 @@ class Bench:
 
 @dataclass(frozen=True)
 class Line:
-    """A goal, and what was measured: the median of the rounds, and the middle half of them."""
+    """A goal, and the result: the median of the rounds, and the middle half of them."""
 
     what: str
     goal: float
@@ -39,8 +39,8 @@ class Line:
     result: float
     low: float
     high: float
-    unit: str = ""  # Of the goal and the result. A ratio has none
-    floor: float | None = None  # the median of the least that could do it, if that was measured
+    unit: str = ""  # of the goal and the result; empty for a ratio
+    floor: float | None = None  # the median of the lower bound, if it was measured
 
     @classmethod
     def of(
@@ -79,7 +79,7 @@ class Line:
 
     @property
     def within_noise(self) -> bool:
-        """Whether another run might well end on the other side of the goal."""
+        """Whether another run may well have a result on the other side of the goal."""
         return self.low < self.high and self.low <= self.goal <= self.high
 
     def cells(self) -> tuple[str, ...]:
@@ -94,7 +94,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Plot:
-    """Bars, from the top: a label, and how much."""
+    """A bar chart: labels and values, from the top."""
 
     name: str
     title: str
@@ -103,7 +103,7 @@ class Plot:
 
     @classmethod
     def of(cls, name: str, title: str, unit: str, found: Found, times: float = 1) -> "Plot":
-        """The medians, `times` so much."""
+        """Return a plot of the medians, multiplied by `times`."""
         return cls(name, title, unit, {label: times * middle(found, label) for label in found})
 
 
@@ -112,7 +112,7 @@ class Figure:
     title: str
     lines: tuple[Line, ...]
     plots: tuple[Plot, ...] = ()
-    notes: tuple[str, ...] = ()  # what else was measured, in words
+    notes: tuple[str, ...] = ()  # other measurements, as sentences
 
 
 def middle(found: Found, label: str) -> float:
@@ -120,7 +120,7 @@ def middle(found: Found, label: str) -> float:
 
 
 def ratios(ours: Sequence[float], theirs: Sequence[float]) -> list[float]:
-    """By round: what was measured at the same time is compared."""
+    """Return the ratio of each round, which compares measurements of the same time."""
     return [one / other for one, other in zip(ours, theirs, strict=True)]
 
 

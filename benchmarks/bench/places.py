@@ -1,4 +1,4 @@
-"""Django as a site has it, with a cache alias for each server."""
+"""Django set up as on a site, with a cache alias for each server."""
 
 import os
 from collections.abc import Iterator
@@ -8,13 +8,13 @@ import redis
 
 from .contenders import client_of
 
-PREFIX = "testproject"  # as its settings have it, which Celery's workers read
+PREFIX = "testproject"  # as in the settings, which Celery's workers read
 
-KEYS = f"{PREFIX}:redislock"  # what all keys of ours begin with
+KEYS = f"{PREFIX}:redislock"  # prefix of all keys of this package
 
 
 def set_up(url: str) -> None:
-    """As the settings are read once, `url` is for the whole process and for all that it starts."""
+    """Use `url` in this process and in all processes that it starts. Django reads it once."""
     import django
 
     os.environ["REDIS_URL"] = url
@@ -39,14 +39,14 @@ def aliases(**urls: str) -> Iterator[None]:
 
 
 def total(client: redis.Redis, what: str, *names: str) -> int:
-    """The calls of these commands since ``CONFIG RESETSTAT``, or with ``usec`` the microseconds.
-    What a script calls counts too, and its time also counts as time of the script."""
+    """Return the calls of these commands since ``CONFIG RESETSTAT``, or with ``usec`` the time in
+    microseconds. Commands in scripts count too, and their time is also part of the script's."""
     stats = client.info("commandstats")
     return sum(stats.get(f"cmdstat_{name}", {what: 0})[what] for name in names)
 
 
 def fill_up(alias: str | None, url: str, first: int, end: int) -> None:
-    """Make the locks from number `first` to `end` without acquiring each; lock 0 is the model."""
+    """Make the locks with the numbers `first` to `end` as copies of lock 0, which is acquired."""
     from django_redislock import locks
     from tests.filling import fill
 

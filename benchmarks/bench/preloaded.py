@@ -1,4 +1,4 @@
-"""What a crew's processes have before they begin, imported once by the one that forks them."""
+"""Imports of the processes of a crew, done once by the process that forks them."""
 
 import django
 

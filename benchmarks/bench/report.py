@@ -31,14 +31,14 @@ Figures = Mapping[str, Figure]
 
 
 def table(figures: Figures) -> str:
-    """In Markdown, and below it what else was measured."""
+    """Return a Markdown table, and a list of the other measurements."""
     rows = [(f"({key})", *line.cells()) for key in figures for line in figures[key].lines]
     notes = [f"- ({key}) {note}" for key, figure in figures.items() for note in figure.notes]
     return "\n".join([summary(figures), "", markdown(HEAD, RULE, *rows), "", *notes]).rstrip()
 
 
 def summary(figures: Figures) -> str:
-    """How many targets are met, and which of the others no lock of this design could meet."""
+    """Return how many targets are met, and how many are beyond the lower bound."""
     lines = [line for figure in figures.values() for line in figure.lines]
     missed = [line for line in lines if not line.holds]
     short_by = [
@@ -59,7 +59,7 @@ def ends_well(figures: Figures) -> bool:
 
 
 def put_on(page: Path, images: Path, figures: Figures, where: str) -> None:
-    """The table, and the plots as files of their own."""
+    """Write the table into the page, and each plot into a file."""
     for old in images.glob("bench-*.svg"):
         old.unlink()
     drawn = [
@@ -72,8 +72,8 @@ def put_on(page: Path, images: Path, figures: Figures, where: str) -> None:
 
 def as_json(figures: Figures, where: str) -> str:
     measured = {key: asdict(figure) for key, figure in figures.items()}
-    told = {"where": where, "holds": ends_well(figures), "figures": measured}
-    return json.dumps(told, indent=2)
+    payload = {"where": where, "holds": ends_well(figures), "figures": measured}
+    return json.dumps(payload, indent=2)
 
 
 def where_it_ran(node: Node) -> str:
@@ -96,7 +96,7 @@ def _processor() -> str:
 
 
 WIDTH, ROW, BAR = 720, 26, 16
-LABELS, VALUES = 340, 100  # widths of what stands before the bars and behind them
+LABELS, VALUES = 340, 100  # widths left and right of the bars
 
 STYLE = """
     .page { fill: #ffffff }
@@ -138,7 +138,7 @@ def _draw(plot: Plot) -> Element:
     unit = f" ({plot.unit})" if plot.unit else ""
     _write(svg, 0, 16, f"{plot.title}{unit}", **{"font-weight": "bold"})
     longest = max(plot.bars.values())
-    alone = not any(label.startswith(OURS) for label in plot.bars)  # then all of them are ours
+    alone = not any(label.startswith(OURS) for label in plot.bars)  # a plot of our locks only
     for place, (label, value) in enumerate(plot.bars.items(), 1):
         top = ROW * place + 4
         width = max(1.0, (WIDTH - LABELS - VALUES) * value / longest)

@@ -1,4 +1,4 @@
-"""All contenders in turn, in each round in another order."""
+"""Measure all contenders in turn, in a random order in each round."""
 
 import gc
 import time
@@ -6,25 +6,25 @@ from collections.abc import Callable, Mapping
 from random import Random
 from typing import Any, TypeVar
 
-from tests.stolen import MUCH, Stolen, wait_for_calm
+from tests.stolen import MIN_STOLEN_SECONDS, Stolen, wait_for_calm
 
 T = TypeVar("T")
 
-AWAY = 0.1
-"""The share of the processors' time that the machine's host may give to others meanwhile: a
-portion from which it took more, and `MUCH` at least, is measured again when the machine is calm.
-So those of some tenths of a second are not: there are many of them."""
+MAX_STOLEN_SHARE = 0.1
+"""Limit for the share of processor time that the machine's host gives to others. A portion that
+lost more, and at least `MIN_STOLEN_SECONDS`, is measured again when the machine is calm. So
+short portions are not repeated, because there are many of them."""
 
-AGAIN = 40
-"""Portions of a run that are measured again at most: after them all are taken as they are."""
+MAX_REPEATED = 40
+"""Limit for the portions of a run that are measured again. Later portions are not repeated."""
 
-repeated: list[str] = []  # whose portions were, so far
+repeated: list[str] = []  # contenders of the portions that were repeated
 
 
 def interleaved(
     contenders: Mapping[str, Callable[[], T]], rounds: int, random: Random, *, warm: bool = True
 ) -> dict[str, list[T]]:
-    """What each answered, by round. Before them each is called once in vain, if `warm`."""
+    """Return the results of each contender, by round. With `warm`, call each once before."""
     if warm:
         for call in contenders.values():
             call()
@@ -36,7 +36,7 @@ def interleaved(
 
 
 def cycles(lock: Any, count: int = 100) -> float:
-    """Seconds for a cycle of acquire and release, of so many."""
+    """Return the mean seconds of `count` cycles of acquire and release."""
     begun = time.perf_counter()
     for _ in range(count):
         lock.acquire()
@@ -46,19 +46,23 @@ def cycles(lock: Any, count: int = 100) -> float:
 
 def _measured(name: str, portion: Callable[[], T]) -> T:
     while True:
-        gc.collect()  # what one leaves is not to be the next one's work
+        gc.collect()  # so that the next contender does not pay for it
         stolen = Stolen()
         try:
             answer = portion()
         except Exception:
-            if not _is_spoilt(stolen):  # a lease may run out where the machine stands still
+            if not _is_disturbed(stolen):  # a lease may expire while the machine is paused
                 raise
         else:
-            if not _is_spoilt(stolen):
+            if not _is_disturbed(stolen):
                 return answer
         repeated.append(name)
         wait_for_calm()
 
 
-def _is_spoilt(stolen: Stolen) -> bool:
-    return len(repeated) < AGAIN and stolen.share > AWAY and stolen.seconds >= MUCH
+def _is_disturbed(stolen: Stolen) -> bool:
+    return (
+        len(repeated) < MAX_REPEATED
+        and stolen.share > MAX_STOLEN_SHARE
+        and stolen.seconds >= MIN_STOLEN_SECONDS
+    )

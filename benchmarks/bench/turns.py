@@ -1,6 +1,6 @@
-"""Processes that take turns with one lock, and what their notes tell.
+"""Processes that take turns with one lock, and an analysis of their records.
 
-All times are of the monotonic clock, which is the same in all processes of a machine.
+All times use the monotonic clock, which is the same in all processes of a machine.
 """
 
 import math
@@ -17,18 +17,18 @@ from .contenders import LIST, client_of, contender
 from .crew import Crew
 from .figure import quantiles
 
-SETTLE = 0.2  # seconds at the beginning that don't count: not everybody waits yet
+SETTLE = 0.2  # seconds at the beginning that do not count, until all processes wait
 
 WORK, PAUSE = 0.003, 0.001
-"""Seconds that the lock is held, and that its last holder stays away: so it waits again when the
-lock is released the next time, and does not snatch it from those who waited."""
+"""Seconds for which the lock is held, and for which its last holder pauses. So the last holder
+waits again at the next release, but does not acquire the lock before the waiters."""
 
-SURELY = 0.001  # seconds after which whoever asked surely waits
+QUEUED_AFTER_SECONDS = 0.001  # after this time, a client certainly waits
 
 
 Lock = tuple[str, str, str, str]
-"""The arguments of `contender`: its label, the first server, a name, and the alias where the lock
-is, if it is ours and elsewhere."""
+"""The arguments of `contender`: its label, the first server, a name, and our lock's alias if it is
+on another server."""
 
 
 class Turn(NamedTuple):
@@ -55,7 +55,7 @@ def take(lock: Lock, begin: float, end: float, work: float, pause: float) -> lis
 
 
 def connect(lock: Lock) -> None:
-    """Acquire and release another lock, so that what it needs is there; a list is put first."""
+    """Acquire and release another lock as a warm-up. A list needs an entry first."""
     label, url, name, alias = lock
     one = contender(label, url, f"{name}:{os.getpid()}", alias)
     for call in (one.release, one.acquire) if label == LIST else (one.acquire, one.release):
@@ -64,12 +64,12 @@ def connect(lock: Lock) -> None:
 
 @dataclass(frozen=True)
 class Story:
-    """What all processes did together."""
+    """The records of all processes."""
 
     begin: float
     end: float
     by_process: Sequence[Sequence[Turn]]
-    # The commands that clients sent for an acquisition, where they were counted.
+    # Commands sent for an acquisition, if they were counted.
     sent: float = math.nan
 
     @property
@@ -78,19 +78,20 @@ class Story:
         return sorted(turns, key=attrgetter("held"))
 
     def handovers(self) -> list[float]:
-        """Seconds from the start of a release to the return of acquire in a process that was
-        waiting by then."""
+        """Return the seconds from the start of each release to the return of acquire in a process
+        that was already waiting."""
         found = [
             after.held - before.left
             for before, after in pairwise(self.turns)
-            if before.left > self.begin + SETTLE and after.asked < before.left - SURELY
+            if before.left > self.begin + SETTLE
+            and after.asked < before.left - QUEUED_AFTER_SECONDS
         ]
-        assert found, "nobody who waited was let in"
+        assert found, "no waiter acquired the lock"
         return found
 
     @property
     def counts(self) -> list[int]:
-        """Of each process how many turns it got before the end."""
+        """Return how many turns each process had before the end."""
         return [sum(turn.held < self.end for turn in each) for each in self.by_process]
 
     @property
@@ -99,18 +100,18 @@ class Story:
 
     @property
     def fairness(self) -> float:
-        """Jain's index: 1 if all had as many turns, 1/n if one had all."""
+        """Jain's index: 1 if all had the same number of turns, 1/n if one process had all."""
         counts = self.counts
         return sum(counts) ** 2 / (len(counts) * sum(count**2 for count in counts))
 
     @property
     def longest_wait(self) -> float:
-        """Whoever still waited at the end is counted for as long as it did."""
+        """The longest wait in seconds, including waits that had not ended."""
         return max(turn.held - turn.asked for turn in self.turns)
 
     @property
     def full_round(self) -> float:
-        """Seconds in which each could have had one turn."""
+        """Seconds in which each process could have had one turn."""
         return len(self.by_process) / self.per_second
 
 
@@ -126,20 +127,20 @@ def play(
     pause: float = PAUSE,
     alias: str = "",
 ) -> Story:
-    """Have so many processes take turns, and return what they did together."""
+    """Let processes take turns, and return their records."""
     if label == LIST:
-        name += f":{uuid4()}"  # the entry of the round before may still be in its list
+        name += f":{uuid4()}"  # the list of the previous round may still have its entry
     lock = label, url, name, alias
     crew.order(processes, connect, lock)
     if label == LIST:
         client_of(url).lpush(f"{label}:{name}", 1)
-    begin = time.monotonic() + 0.1 + 0.002 * processes  # until then all have their order
+    begin = time.monotonic() + 0.1 + 0.002 * processes  # time to send the orders
     end = begin + seconds
     return Story(begin, end, crew.order(processes, take, lock, begin, end, work, pause))
 
 
 def percentiles(stories: Mapping[str, Sequence[Story]], percent: int) -> dict[str, list[float]]:
-    """Of the hand-overs of each contender, by round."""
+    """Return a percentile of the handovers of each contender, by round."""
     return {
         label: [quantiles(story.handovers(), 100)[percent - 1] for story in some]
         for label, some in stories.items()

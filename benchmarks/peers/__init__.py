@@ -1,6 +1,6 @@
-"""`make peers`: this package beside others, in real processes, where things go wrong.
+"""`make peers`: compare this package with others under faults, in real processes.
 
-`bodies` has the Celery tasks, the same for all packages. `run` has the workers and what is done to
-them. The packages that are locks are in `locks`. Whatever stands in the tables was measured in the
-run that printed them. With `--write`, they replace the tables of the page.
+`bodies` has the Celery tasks, which are the same for all packages. `run` has the workers and their
+faults. `locks` has the packages that provide locks. All cells of the tables are measured in the
+same run. `--write` replaces the tables of the page.
 """

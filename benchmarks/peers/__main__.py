@@ -53,7 +53,7 @@ def main() -> None:
         if tasks:
             found.append(table(dict(_of_tasks(tasks, Path(folder))), "Celery tasks"))
             print(f"\n{found[-1]}")
-        # A result that goes tells the server so, which must still be there.
+        # Collect results while the server runs, because their deletion sends it a command.
         gc.collect()
     if options.write:
         write(options.write, "\n\n".join(found), BEGIN, END)
@@ -78,7 +78,7 @@ def _of_locks(names: list[str], part: str) -> Columns:
     for title, case in CASES.items():
         if part not in title:
             continue
-        # All begin when all processes are there, so that none is slowed down by another's start.
+        # Begin when all processes have started, so that a start does not slow down a case.
         with ThreadPoolExecutor(len(names)) as pool, ExitStack() as stack:
             places = [stack.enter_context(Place(name, case)) for name in names]
             for place, cell in zip(places, pool.map(case.run, places), strict=True):
@@ -113,9 +113,9 @@ def _versions(url: str) -> str:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.peers")
-    parser.add_argument("packages", nargs="*", choices=[[], *LOCKS, *TASKS], help="all of them")
-    parser.add_argument("--case", default="", help="a part of the titles of cases of locks")
-    parser.add_argument("--write", type=Path, help="the page that gets the tables")
+    parser.add_argument("packages", nargs="*", choices=[[], *LOCKS, *TASKS], help="default: all")
+    parser.add_argument("--case", default="", help="part of the title of a lock case")
+    parser.add_argument("--write", type=Path, help="write the tables into this page")
     options = parser.parse_args()
     if options.write and (options.packages or options.case):
         parser.error("a page gets all of it")

@@ -1,8 +1,7 @@
-"""The tasks that every package runs, the notes that they leave in Redis, and how the users of each
-package write them.
+"""The tasks that every package runs, their notes in Redis, and their definition with each package.
 
-``celery -A benchmarks.peers.bodies:NAME worker`` runs the app of one package. Only that one has
-to be installed.
+``celery -A benchmarks.peers.bodies:NAME worker`` runs the app of one package. Only that package
+must be installed.
 """
 
 import os
@@ -20,7 +19,7 @@ from testproject.settings import CELERY_BROKER_URL, CELERY_RESULT_BACKEND, redis
 
 from ..bench.contenders import BARE, SENT, contender
 
-LEASE = 60  # seconds that every package is told to keep a lock at most
+LEASE = 60  # seconds, for all packages
 
 MAX_RETRIES = 3
 
@@ -28,13 +27,13 @@ IDLE = {"acks_late": True, "ignore_result": True}
 
 LEAST = BARE, SENT
 
-LONGEST = 60  # seconds after which a task ends that nobody let go
+MAX_TASK_SECONDS = 60  # until a task ends without an order
 
 
 @dataclass(frozen=True)
 class Tasks:
-    """The tasks of one package's app. `seconds_left` returns for how long the lock of a task would
-    be kept from now on; None if nobody has it."""
+    """The tasks of one package's app. `seconds_left` returns the remaining lease of a task's lock,
+    or None if it is not held."""
 
     app: Celery
     named: dict[str, Task]
@@ -62,7 +61,7 @@ def define(
     unique: Callable[..., Callable[[Callable[..., Any]], Task]],
     seconds_left: Callable[[Task, str], float | None],
 ) -> Tasks:
-    """Define the tasks; `unique` is what the package's users write above a function."""
+    """Define the tasks. `unique` returns the package's decorator."""
     late = {"bind": True, "acks_late": True, "reject_on_worker_lost": True}
     named = {
         "early": unique(name="early", bind=True)(_work),  # acknowledged when it begins
@@ -70,13 +69,13 @@ def define(
         "limited": unique(name="limited", bind=True, time_limit=1)(_work),
         "retrying": unique(name="retrying", bind=True, max_retries=MAX_RETRIES)(_retry),
         "idle": unique(name="idle", **IDLE)(_idle),
-        # The others are no single instances.
+        # The other tasks have no lock of the package.
         "plain": app.task(name="plain")(_nothing),
         "busy": app.task(name="busy", bind=True)(_work),
         "collect": app.task(name="collect")(_collect),
         "idle_alone": app.task(name="idle_alone", **IDLE)(_idle),
     }
-    for label in LEAST:  # with the commands of that contender's lock
+    for label in LEAST:  # with the commands of a lower bound
         named[label] = app.task(name=f"idle: {label}", **IDLE)(_idle_under(label))
     return Tasks(app, named, seconds_left)
 
@@ -86,10 +85,10 @@ def notes() -> redis.Redis:
 
 
 def _work(self: Task, run: str) -> None:
-    """Note the begin, and take time while the run is told to hang."""
+    """Note the begin, and wait for an order if the run's tasks hang."""
     with _begun(self, run) as (client, hangs):
         if hangs:
-            client.blpop([f"{run}:go"], LONGEST)
+            client.blpop([f"{run}:go"], MAX_TASK_SECONDS)
 
 
 def _retry(self: Task, run: str) -> None:

@@ -1,4 +1,4 @@
-"""One package's worker, what is done to its tasks, and what is seen then. Each case answers with a
+"""One package's worker, and the cases: faults of its tasks, and their effects. Each case returns a
 cell of the table.
 """
 
@@ -22,25 +22,27 @@ from .bodies import MAX_RETRIES, Tasks, notes, tasks_of
 
 T = TypeVar("T")
 
-PATIENCE = 15.0  # seconds after which a case gives up
+GIVE_UP_SECONDS = 15.0
 
-CHILDREN = 2
+POOL_PROCESSES = 2
 
-STARTS_WITHIN = 60
+START_SECONDS = 60
 
 
-def seconds_until(predicate: Callable[[], Any], *, patience: float = PATIENCE) -> float | None:
-    """Seconds until `predicate` is true; None if it was not within `patience`."""
+def seconds_until(
+    predicate: Callable[[], Any], *, timeout: float = GIVE_UP_SECONDS
+) -> float | None:
+    """Return the seconds until `predicate` is true, or None after `timeout`."""
     begun = time.monotonic()
     try:
-        wait_until(predicate, timeout=patience, interval=0.02)
+        wait_until(predicate, timeout=timeout, interval=0.02)
     except AssertionError:
         return None
     return time.monotonic() - begun
 
 
 class Worker:
-    """A prefork worker with two children, for as long as ``with``."""
+    """Context manager that runs a prefork worker with two pool processes."""
 
     def __init__(self, name: str, folder: Path) -> None:
         self.tasks = tasks_of(name)
@@ -52,7 +54,7 @@ class Worker:
             self._process = subprocess.Popen(
                 [
                     *(sys.executable, "-m", "celery", "-A", self._app, "worker"),
-                    *("--concurrency", str(CHILDREN), "--hostname", self.tasks.app.main),
+                    *("--concurrency", str(POOL_PROCESSES), "--hostname", self.tasks.app.main),
                     *("--loglevel", "INFO", "--without-gossip", "--without-mingle"),
                 ],
                 cwd=ROOT,
@@ -67,8 +69,8 @@ class Worker:
         return self
 
     def _is_up(self) -> bool:
-        # Nothing is sent before, or the last worker's broken connection might yet take it.
-        says_so = seconds_until(lambda: " ready." in self._log.read_text(), patience=STARTS_WITHIN)
+        # Send tasks only now, or the last worker's broken connection might receive them.
+        says_so = seconds_until(lambda: " ready." in self._log.read_text(), timeout=START_SECONDS)
         answers = says_so and seconds_until(self.tasks["plain"].delay().ready)
         return answers is not None
 
@@ -80,13 +82,13 @@ class Worker:
         self._end()
 
     def _end(self) -> None:
-        # Nothing of it is wanted any more, nor may a task that hangs hold up the rest.
+        # A task that hangs would delay an orderly shutdown.
         os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
 
 
 class Run:
-    """One case on one worker: its tasks share a lock, and leave their notes in one list."""
+    """One case on one worker. Its tasks share a lock, and write notes to one list."""
 
     def __init__(self, tasks: Tasks) -> None:
         self.tasks = tasks
@@ -95,27 +97,27 @@ class Run:
         self._client.set(f"{self.id}:hang", 1)
 
     def begins(self, task_id: str | None = None) -> list[int]:
-        """The processes that began a task of this run: any, or that of `task_id`."""
+        """Return the processes that began a task of this run, or the task `task_id`."""
         lines = (line.split() for line in self._client.lrange(self.id, 0, -1))
         return [int(pid) for begun, pid in lines if task_id in (None, begun)]
 
     def begin(self, task: Task) -> tuple[AsyncResult, int]:
-        """Send, and wait until it runs: the result, and the process."""
+        """Send a task, wait until it runs, and return the result and the process."""
         result = task.delay(self.id)
-        [pid] = wait_until(lambda: self.begins(result.id), timeout=STARTS_WITHIN)
+        [pid] = wait_until(lambda: self.begins(result.id), timeout=START_SECONDS)
         return result, pid
 
     def go(self) -> None:
-        """Let those that run end, and those that come not take their time."""
+        """End the running tasks, and let new tasks end at once."""
         self._client.delete(f"{self.id}:hang")
         self._client.rpush(f"{self.id}:go", *["go"] * 10)
 
-    def hang_no_more(self) -> None:
+    def let_new_tasks_end(self) -> None:
         self._client.delete(f"{self.id}:hang")
 
     def free_after(self, task: Task) -> float | None:
-        """Send equal tasks until one runs: the seconds; None if none did."""
-        self.hang_no_more()
+        """Send equal tasks until one runs, and return the seconds, or None after a timeout."""
+        self.let_new_tasks_end()
         sent: set[str] = set()
         before = len(self.begins())
 
@@ -141,47 +143,49 @@ Case = Callable[[Run], str]
 
 
 def no_fault(run: Run) -> str:
-    """A duplicate beside the running one; then that one ends."""
+    """A duplicate is sent while the task runs; then the task ends."""
     task = run.tasks["early"]
     result, _ = run.begin(task)
     task.delay(run.id)
-    twice = seconds_until(lambda: len(run.begins()) > 1, patience=2)
+    twice = seconds_until(lambda: len(run.begins()) > 1, timeout=2)
     run.go()
     seconds_until(result.ready)
     free = _free(run, task)
     return f"{'ran twice' if twice else 'ran once'}; {free}"
 
 
-def child_killed(run: Run) -> str:
-    """SIGKILL of the child; the message was acknowledged when the task began."""
+def pool_process_killed(run: Run) -> str:
+    """SIGKILL of the pool process. The message was acknowledged when the task began."""
     task = run.tasks["early"]
     result, pid = run.begin(task)
     os.kill(pid, signal.SIGKILL)
     return f"{_free(run, task)}; task: {_end(result)}"
 
 
-def child_killed_acks_late(run: Run) -> str:
-    """SIGKILL of the child; `acks_late` and `reject_on_worker_lost`."""
+def killed_with_acks_late(run: Run) -> str:
+    """SIGKILL of the pool process, with `acks_late` and `reject_on_worker_lost`."""
     task = run.tasks["late"]
     result, pid = run.begin(task)
-    run.hang_no_more()
+    run.let_new_tasks_end()
     os.kill(pid, signal.SIGKILL)
     again = seconds_until(lambda: len(run.begins(result.id)) > 1)
-    work = f"not rerun in {PATIENCE:.0f} s" if again is None else f"rerun after {again:.1f} s"
+    work = (
+        f"not rerun in {GIVE_UP_SECONDS:.0f} s" if again is None else f"rerun after {again:.1f} s"
+    )
     return f"{work}; task: {_end(result)}; {_free(run, task)}"
 
 
 def hard_time_limit(run: Run) -> str:
-    """`time_limit=1`, and a task that takes longer. Counted from the end of the second."""
+    """`time_limit=1`, and a task that takes longer. The time counts from the limit."""
     task = run.tasks["limited"]
     result, _ = run.begin(task)
-    run.hang_no_more()
+    run.let_new_tasks_end()
     time.sleep(1)
     return f"{_free(run, task)}; task: {_end(result)}"
 
 
 def chord_with_duplicate(run: Run) -> str:
-    """A chord of two, one of which meets a running task."""
+    """A chord of two tasks. One of them conflicts with a running task."""
     task, collect = run.tasks["early"], run.tasks["collect"]
     run.begin(task)
     members = [run.tasks["plain"].si(), task.si(run.id)]
@@ -193,9 +197,9 @@ def chord_with_duplicate(run: Run) -> str:
     if called is not None:
         return f"callback ran after {called:.1f} s"
     run.go()
-    late = seconds_until(lambda: _collected(run), patience=5)
+    late = seconds_until(lambda: _collected(run), timeout=5)
     after = "nor after the running task ended" if late is None else "but after the other ended"
-    return f"callback did not run in {PATIENCE:.0f} s, {after}"
+    return f"callback did not run in {GIVE_UP_SECONDS:.0f} s, {after}"
 
 
 def retry(run: Run) -> str:
@@ -204,16 +208,16 @@ def retry(run: Run) -> str:
     result = task.delay(run.id)
     seconds_until(lambda: len(run.begins(result.id)) == 1 + MAX_RETRIES)
     ran = len(run.begins(result.id))
-    seconds_until(result.ready, patience=2)
+    seconds_until(result.ready, timeout=2)
     return f"ran {ran} of {1 + MAX_RETRIES} times; task: {result.state}; {_free(run, task)}"
 
 
 def revoked_in_the_queue(run: Run) -> str:
-    """Revoked while all children are busy. Counted from when the worker has dropped it."""
+    """The task is revoked while all pool processes are busy. The time counts from its removal."""
     task = run.tasks["early"]
-    for _ in range(CHILDREN):
+    for _ in range(POOL_PROCESSES):
         run.tasks["busy"].delay(run.id)
-    seconds_until(lambda: len(run.begins()) == CHILDREN)
+    seconds_until(lambda: len(run.begins()) == POOL_PROCESSES)
     result = task.delay(run.id)
     result.revoke()
     run.go()
@@ -223,8 +227,8 @@ def revoked_in_the_queue(run: Run) -> str:
 
 CASES: dict[str, Case] = {
     "no fault: a duplicate is sent, then the task ends": no_fault,
-    "SIGKILL of the pool process": child_killed,
-    "SIGKILL of the pool process, `acks_late`, `reject_on_worker_lost`": child_killed_acks_late,
+    "SIGKILL of the pool process": pool_process_killed,
+    "SIGKILL of the pool process, `acks_late`, `reject_on_worker_lost`": killed_with_acks_late,
     "hard time limit": hard_time_limit,
     "a chord with a duplicate": chord_with_duplicate,
     "`self.retry()`": retry,
@@ -238,11 +242,11 @@ def _free(run: Run, task: Task) -> str:
         return f"an equal task runs after {free:.1f} s"
     left = run.tasks.seconds_left(task, run.id)
     lock = "" if left is None else f": the lock has {left:.0f} s left"
-    return f"**no equal task in {PATIENCE:.0f} s**{lock}"
+    return f"**no equal task in {GIVE_UP_SECONDS:.0f} s**{lock}"
 
 
 def _end(result: AsyncResult) -> str:
-    seconds_until(result.ready, patience=6)
+    seconds_until(result.ready, timeout=6)
     state, error = result.state, result.result
     return f"{state} {type(error).__name__}" if isinstance(error, Exception) else state
 

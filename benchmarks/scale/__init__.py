@@ -1,1 +1,1 @@
-"""What one server carries, and what a Cluster does: ``make scale``."""
+"""``make scale``: the load that one server carries, and a Cluster."""

@@ -1,5 +1,5 @@
-"""``python -m benchmarks.scale`` measures what one server carries and what three do, and
-writes it on a page."""
+"""``python -m benchmarks.scale`` measures the load that one server carries and that three servers
+carry, and writes the results to a page."""
 
 import argparse
 import statistics
@@ -34,12 +34,12 @@ MASTERS = 3
 SPREAD_OVER = (1, 2, 3, 4, 5, 6, 8, 12, 16)
 
 
-Load = tuple[int, str, int]  # how many servers, who asks, and with how many processes
+Load = tuple[int, str, int]  # number of servers, type of client, number of processes
 
 
 @dataclass(frozen=True)
 class Carried:
-    """What a load came to."""
+    """The result of a load."""
 
     per_second: float  # cycles
     of_core: float  # processor time of the busiest server
@@ -69,8 +69,8 @@ def main() -> int:
                     owners = {each: of_slot(_slot(keys, each)).address for each in range(BUCKETS)}
                     for who, counts in PROCESSES.items():
                         for processes in counts:
-                            told = who, keys, owners, options.seconds
-                            run = partial(_run, nodes, crew, processes, *told)
+                            arguments = who, keys, owners, options.seconds
+                            run = partial(_run, nodes, crew, processes, *arguments)
                             contenders[len(nodes), who, processes] = run
                 random = Random(options.seed)
                 found = interleaved(contenders, options.rounds, random, warm=False)
@@ -82,12 +82,12 @@ def main() -> int:
     return 0
 
 
-def _run(nodes: Sequence[Node], crew: Crew, processes: int, who: str, *told: Any) -> Carried:
-    from . import clients  # which needs the settings
+def _run(nodes: Sequence[Node], crew: Crew, processes: int, who: str, *arguments: Any) -> Carried:
+    from . import clients  # needs the settings
 
     before, began = [_cpu(node) for node in nodes], time.monotonic()
     ask = {LOCKS: clients.by_locks, REPLAYED: clients.replayed}[who]
-    cycles = sum(crew.order(processes, ask, *told))
+    cycles = sum(crew.order(processes, ask, *arguments))
     lasted = time.monotonic() - began
     used = [_cpu(node) - then for node, then in zip(nodes, before, strict=True)]
     return Carried(cycles / lasted, max(used) / lasted, sum(used) / cycles * 1e6)
@@ -98,11 +98,11 @@ def _slot(keys: Keys, bucket: int) -> int:
 
 
 def _cpu(node: Node) -> float:
-    told = node.info("cpu")
-    return float(told["used_cpu_user"]) + float(told["used_cpu_sys"])
+    cpu = node.info("cpu")
+    return float(cpu["used_cpu_user"]) + float(cpu["used_cpu_sys"])
 
 
-# What is told
+# Output
 
 
 def _table(found: dict[Load, list[Carried]]) -> str:
@@ -136,7 +136,7 @@ def _hundreds(value: float) -> str:
 
 
 def _spread(keys: Keys) -> str:
-    """How the buckets come to lie where the slots are shared evenly."""
+    """Return a table of the buckets per primary if the slots are distributed evenly."""
     head = ("Primaries", "Buckets on each primary", "Capacity in servers")
     rows = [head, ("--:", "---", "--:")]
     for primaries in SPREAD_OVER:
@@ -146,17 +146,17 @@ def _spread(keys: Keys) -> str:
             slot = _slot(keys, bucket)
             of_each[next(place for place, end in enumerate(ends) if slot < end)] += 1
         most = BUCKETS / max(of_each)
-        told = ", ".join(map(str, sorted(of_each, reverse=True)))
-        rows.append((str(primaries), told, number(most)))
+        counts = ", ".join(map(str, sorted(of_each, reverse=True)))
+        rows.append((str(primaries), counts, number(most)))
     return markdown(*rows)
 
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.scale")
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--seconds", type=float, default=2.0, help="of each load in a round")
-    parser.add_argument("--seed", type=int, help="of the order of the loads")
-    parser.add_argument("--write", type=Path, help="the page that gets the tables")
+    parser.add_argument("--seconds", type=float, default=2.0, help="length of each load")
+    parser.add_argument("--seed", type=int, help="seed of the order of the loads")
+    parser.add_argument("--write", type=Path, help="write the tables into this page")
     return parser.parse_args()
 
 

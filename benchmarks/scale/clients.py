@@ -22,13 +22,13 @@ from django_redislock.keys import BUCKETS, Keys
 from django_redislock.lua import ACQUIRE, RELEASE
 from tests.servers import Node
 
-OF_EACH = 2  # locks of each bucket that a process takes in turn or, replayed, at a time
+OF_EACH = 2  # locks of each bucket and process, used in turn or, if replayed, at the same time
 
-Addresses = Mapping[int, tuple[str, int]]  # of the servers that keep the buckets
+Addresses = Mapping[int, tuple[str, int]]  # of the servers with the buckets
 
 
 def prepare(nodes: Iterable[Node]) -> None:
-    """Have servers know the scripts."""
+    """Load the scripts into the servers."""
     for node in nodes:
         for script in (ACQUIRE, RELEASE):
             node.client().script_load(script.source)
@@ -86,10 +86,10 @@ class Line:
         self.socket.sendall(self._acquire)
 
     def go_on(self) -> bool:
-        """Read the answer, and return whether it ended a cycle; else release the lock."""
+        """Read the reply, and return whether it ends a cycle. Otherwise release the lock."""
         answer = self.socket.recv(4096)
         self._holds = not self._holds
-        number = int(answer.removeprefix(b":"))  # a fencing token, or that it was released
+        number = int(answer.removeprefix(b":"))  # a fencing token, or 1 for a release
         assert number > 1 if self._holds else number == 1, answer
         if self._holds:
             self.socket.sendall(self._release)
@@ -101,7 +101,7 @@ def _packed(call: Call) -> bytes:
 
 
 def _names(keys: Keys) -> list[str]:
-    """Of locks that nobody else asks for, as many of each bucket."""
+    """Return unique names of locks, the same number for each bucket."""
     left, names = Counter(dict.fromkeys(range(BUCKETS), OF_EACH)), list[str]()
     while left.total():
         name = uuid4().hex

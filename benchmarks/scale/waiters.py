@@ -1,7 +1,7 @@
 """``python -m benchmarks.scale.waiters`` measures many waiters of one process, and writes a table.
 
-Each load runs in a process of its own. All waiters want the lock once, at the same time, and hold
-it for no longer than it takes to release it.
+Each load runs in its own process. All waiters request the lock once, at the same time, and release
+it at once.
 """
 
 import argparse
@@ -47,7 +47,7 @@ class Load:
     pool: str = "default"
 
     idle: bool = False
-    """Whether nobody gets the lock, and the commands of the waiters are counted."""
+    """Whether no waiter acquires the lock, to count the commands of waiting."""
 
 
 LOADS = [
@@ -66,7 +66,7 @@ IDLE_LOADS = [Load(10_000, idle=True), Load(10_000, 1_000, idle=True)]
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.scale.waiters")
-    parser.add_argument("--write", type=Path, help="the page that gets the tables")
+    parser.add_argument("--write", type=Path, help="write the tables into this page")
     parser.add_argument("--load", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.load:
@@ -92,7 +92,7 @@ def main() -> int:
 
 
 def _measure(node: Node, load: Load) -> tuple[str, ...]:
-    """Run a load in a process of its own, and return a row of the table."""
+    """Run a load in its own process, and return a row of the table."""
     client, most, is_over = node.client(), 0, Event()
 
     def count_connections() -> None:
@@ -135,7 +135,7 @@ def _measure(node: Node, load: Load) -> tuple[str, ...]:
 
 
 def _sent(client: Any) -> int:
-    """The commands that clients sent, without those that scripts call."""
+    """Return the number of commands from clients, without the commands that scripts call."""
     stats = client.info("commandstats")
     return sum(stats.get(f"cmdstat_{each}", {}).get("calls", 0) for each in ("evalsha", "blpop"))
 
@@ -145,11 +145,11 @@ def _all_commands(client: Any) -> int:
     return sum(each["calls"] for each in stats.values())
 
 
-# In the process with the waiters
+# The process with the waiters
 
 
 class Tally:
-    """What the waiters came to."""
+    """The results of the waiters."""
 
     def __init__(self) -> None:
         self.waits: list[float] = []

@@ -1,6 +1,5 @@
-"""``make release``: builds what would be uploaded, looks at it, and says what is left to do.
+"""``make release``: build and check the files of a release, and print the remaining steps.
 
-It tags nothing and uploads nothing. `tree` is what is committed, `artefacts` what is made of it,
-`installing` a new project that has it; each has functions that tell of problems, and `__main__`
-asks them one after the other.
+It does not tag or upload anything. `tree` checks the committed files, `artefacts` the sdist and
+the wheel, and `installing` a new project that uses the wheel. `__main__` runs all checks.
 """

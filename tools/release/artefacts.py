@@ -1,4 +1,4 @@
-"""The sdist and the wheel: how they are made, and their expected contents."""
+"""Build the sdist and the wheel, and check their contents."""
 
 import re
 import subprocess
@@ -23,14 +23,14 @@ ELSEWHERE = ("https://", "http://", "mailto:", "#")
 
 
 class Artefacts:
-    """The one sdist and the one wheel of a folder."""
+    """The sdist and the wheel in a folder."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     @classmethod
     def built(cls, root: Path, folder: Path, *, isolated: bool = True) -> "Artefacts":
-        """An sdist of a checkout, and a wheel of the sdist, as an index's users may build it."""
+        """Build an sdist from a checkout, and a wheel from the sdist."""
         here = [] if isolated else ["--no-isolation"]
         _run("-m", "build", "--outdir", str(folder), *here, str(root))
         return cls(folder)
@@ -50,13 +50,13 @@ class Artefacts:
             return {name for name in archive.namelist() if not name.endswith("/")}
 
     def in_sdist(self) -> set[str]:
-        """Without the folder that all are in."""
+        """The files of the sdist, without the top folder."""
         with tarfile.open(self.sdist) as archive:
             return {each.name.partition("/")[2] for each in archive if each.isfile()}
 
     @cached_property
     def metadata(self) -> Metadata:
-        """Raises an `ExceptionGroup` where an index would refuse them."""
+        """The wheel's metadata. Raises `ExceptionGroup` if an index would refuse it."""
         with zipfile.ZipFile(self.wheel) as archive:
             return Metadata.from_email(archive.read(f"{self.dist_info}/METADATA"), validate=True)
 
@@ -68,8 +68,8 @@ class Artefacts:
 def differing(artefacts: Artefacts, files: Set[str]) -> Iterator[str]:
     """Yield the differences between their files and the tree."""
     package = {each for each in files if each.startswith("django_redislock/")}
-    told = {f"{artefacts.dist_info}/{each}" for each in DIST_INFO}
-    yield from _difference("the wheel", artefacts.in_wheel(), package | told)
+    metadata = {f"{artefacts.dist_info}/{each}" for each in DIST_INFO}
+    yield from _difference("the wheel", artefacts.in_wheel(), package | metadata)
     ours = {each for each in files if not each.startswith(NOT_DISTRIBUTED)}
     yield from _difference("the sdist", artefacts.in_sdist(), ours | {"PKG-INFO"})
 
@@ -82,15 +82,15 @@ def _difference(what: str, there: Set[str], expected: Set[str]) -> Iterator[str]
 
 
 def unlike(artefacts: Artefacts, root: Path) -> Iterator[str]:
-    """The sdist's wheel is the tree's, to the byte."""
+    """Yield a problem if the wheels of the sdist and of the tree differ in any byte."""
     with tempfile.TemporaryDirectory() as folder:
         _run("-m", "hatchling", "build", "-t", "wheel", "-d", folder, cwd=root)
         if Artefacts(Path(folder)).wheel.read_bytes() != artefacts.wheel.read_bytes():
-            yield "the wheel of the sdist is not that of the tree"
+            yield "the wheel of the sdist differs from the wheel of the tree"
 
 
 def unfit(artefacts: Artefacts, version: str) -> Iterator[str]:
-    """Yield what an index would refuse or render badly."""
+    """Yield metadata that an index would refuse or render incorrectly."""
     try:
         metadata = artefacts.metadata
     except ExceptionGroup as error:

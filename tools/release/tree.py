@@ -46,9 +46,9 @@ def uncommitted(tree: Tree) -> Iterator[str]:
 
 
 def misnamed(tree: Tree) -> Iterator[str]:
-    """Version, changelog and tag have to agree."""
+    """Yield differences between version, changelog and tag."""
     if not _is_release(tree.version):
-        yield f"{tree.version} is not a version that an index takes, such as 1.2.3 or 1.2.3rc1"
+        yield f"{tree.version} is not a version that an index accepts, such as 1.2.3 or 1.2.3rc1"
     entry = rf"^## \[{re.escape(tree.version)}\] - \d{{4}}-\d\d-\d\d\n+### \w+\n\n- "
     if not re.search(entry, (tree.root / "CHANGELOG.md").read_text(), re.MULTILINE):
         yield f"CHANGELOG.md has no entry with a date and changes for {tree.version}"

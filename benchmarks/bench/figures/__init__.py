@@ -1,4 +1,4 @@
-"""The figures, by their letters."""
+"""The figures, by letter."""
 
 from collections.abc import Callable
 

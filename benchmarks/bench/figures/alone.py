@@ -48,7 +48,7 @@ from ..rounds import cycles, interleaved
 
 CYCLES = 100  # at a time
 
-ANEW = "new object"
+FRESH = "new object"
 
 
 def cycle(bench: Bench) -> Figure:
@@ -58,8 +58,8 @@ def cycle(bench: Bench) -> Figure:
         for label in (OURS, *PEERS, BARE, SAME, SENT, PINGS)
     }
     anew = {
-        f"{OURS}, {ANEW}": partial(_blocks, lambda: locks.lock("cycle")),
-        f"{REDIS_PY}, {ANEW}": partial(
+        f"{OURS}, {FRESH}": partial(_blocks, lambda: locks.lock("cycle")),
+        f"{REDIS_PY}, {FRESH}": partial(
             _blocks, lambda: client_of(url).lock(f"{REDIS_PY}:cycle", timeout=LEASE)
         ),
     }
@@ -84,7 +84,7 @@ def cycle(bench: Bench) -> Figure:
             Plot.of("cycle-async", "Acquire and release with asyncio", "µs", afound, 1e6),
         ),
         (
-            f"With a {ANEW} for each `with` block, cycle time / redis-py: {number(with_block)}.",
+            f"With a {FRESH} for each `with` block, cycle time / redis-py: {number(with_block)}.",
             f"{SAME.capitalize()}, sent by redis-py's client / {BARE}: {number(same)}.",
         ),
     )
@@ -132,10 +132,10 @@ THEIRS = PYTHON_REDIS_LOCK
 
 @dataclass(frozen=True)
 class Kept:
-    """What one process took to keep `locks` of them for a period."""
+    """The cost of keeping `locks` locks in one process for a renewal period."""
 
     locks: int
-    threads: int  # beside the one that acquired them
+    threads: int  # in addition to the thread that acquired them
     cpu: float  # of a core
     round_trips: int
 
@@ -175,7 +175,7 @@ def renewal(bench: Bench) -> Figure:
 
 
 def keep(label: str, url: str, count: int) -> Kept:
-    """Runs in a process of its own, that does nothing else meanwhile."""
+    """Acquire and keep locks, in a process that does nothing else."""
     held = [contender(label, url, f"kept:{number}") for number in range(count)]
     for lock in held:
         lock.acquire()
@@ -188,7 +188,7 @@ def keep(label: str, url: str, count: int) -> Kept:
 
 
 def _watch(label: str, held: list[Any]) -> Kept:
-    time.sleep(PERIOD[label] / 2)  # so that what comes once in a period lies well inside of it
+    time.sleep(PERIOD[label] / 2)  # so that the renewal lies in the middle of the measurement
     threads = threading.active_count() - 1
     with RoundTrips() as made:
         began, cpu = time.monotonic(), time.process_time()
@@ -232,7 +232,7 @@ def _seconds(client: redis.Redis, label: str, url: str, many: int) -> float:
 
 
 def _bytes(client: redis.Redis, count: int) -> float:
-    """Of all keys that are there for held locks, by lock."""
+    """Return the memory of all keys of held locks, divided by the number of locks."""
     held = [locks.lock(f"held:{number}") for number in range(count)]
     for lock in held:
         lock.acquire()
@@ -273,7 +273,7 @@ STARTS = 3
 
 
 def importing(bench: Bench) -> Figure:
-    compileall.compile_dir(ROOT / "django_redislock", quiet=1)  # as pip does with all others
+    compileall.compile_dir(ROOT / "django_redislock", quiet=1)  # as pip does with other packages
     found = interleaved(
         {"without": partial(_least, WITHOUT), "with": partial(_least, WITH, "django_redislock")},
         bench.rounds(15),
@@ -302,7 +302,7 @@ def _least(code: str, *apps: str) -> tuple[float, list[str]]:
 
 
 def _start(code: str, *apps: str) -> tuple[float, list[str]]:
-    """Seconds, and what of Celery and Redis came with it."""
+    """Return the seconds, and the modules of Celery and Redis that were imported."""
     done = subprocess.run(
         [sys.executable, "-c", code, *apps], cwd=ROOT, capture_output=True, text=True, check=True
     )

@@ -1,4 +1,4 @@
-"""(e) To tell of locks among many locks and very many other keys."""
+"""(e) Listing locks among many locks and very many other keys."""
 
 import time
 import tracemalloc
@@ -75,8 +75,8 @@ def listing(bench: Bench) -> Figure:
 
 
 def _peak(count: int) -> int:
-    """Bytes in use at most while all are streamed."""
-    sum(1 for _ in locks.active())  # what is made once and kept
+    """Return the peak memory in bytes while all locks are streamed."""
+    sum(1 for _ in locks.active())  # warm up
     tracemalloc.start()
     assert sum(1 for _ in locks.active()) == count
     _, peak = tracemalloc.get_traced_memory()
@@ -91,7 +91,7 @@ def _page() -> float:
 
 
 def _asked() -> float:
-    """The same page asked for, and nothing made of the answer."""
+    """Request the same page without parsing the answer, and return the seconds."""
     begun = time.perf_counter()
     server_of_it = servers[conf.cache]
     assert run(server_of_it.client, _first_of(queries.page(server_of_it.keys, None, 0, SHOWN)))
@@ -103,8 +103,8 @@ def _first_of(flow: Flow[Page]) -> Flow[str | bytes]:
 
 
 def _scan(client: redis.Redis, active: int, *, ends: bool = False) -> float:
-    """How many there are, which nothing but a look at all keys can tell without an index; and, if
-    wanted, those whose leases end first."""
+    """Count the locks, which needs a scan of all keys without an index. With `ends`, also find the
+    leases that expire first."""
     begun = time.perf_counter()
     found = list(client.scan_iter(match=f"{KEYS}:*:lock:*", count=1000))
     assert len(found) == active

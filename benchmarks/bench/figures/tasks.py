@@ -1,4 +1,4 @@
-"""(f) Celery: tasks that do nothing, with a lock each and without."""
+"""(f) Celery: empty tasks, with and without a lock each."""
 
 import logging
 import tempfile
@@ -31,7 +31,7 @@ APPS = {RUNNING: "while_executing", QUEUED: "until_executed", **PEERS}
 
 class Portion(NamedTuple):
     per_second: float
-    work: float  # seconds of processor time for a task, of all who have to do with it
+    work: float  # seconds of processor time for a task, of sender, broker and worker
 
 
 def tasks(bench: Bench) -> Figure:
@@ -85,7 +85,7 @@ def _lines(found: dict[str, list[float]]) -> list[Line]:
 
 
 def _portion(broker: redis.Redis, worker: Worker, count: int, task: Task) -> Portion:
-    """From the first that is sent to the last that is acknowledged, which is when it ended."""
+    """Measure from the first task sent to the last task acknowledged, which is at its end."""
     server = psutil.Process(broker.info("server")["process_id"])
     all_of_them = [psutil.Process(), server, *worker.processes()]
     before, begun = _processor_time(all_of_them), time.perf_counter()
@@ -102,5 +102,5 @@ def _processor_time(processes: list[psutil.Process]) -> float:
 
 
 def _is_calm(broker: redis.Redis, queue: str) -> bool:
-    pipeline = broker.pipeline(transaction=True)  # what is delivered is in the other at once
+    pipeline = broker.pipeline(transaction=True)  # a delivered task moves from one to the other
     return not any(pipeline.llen(queue).hlen("unacked").execute())

@@ -1,8 +1,8 @@
 """Processes that wait for a lock.
 
 - (b) From the start of a release to the return of acquire in a process that was waiting.
-- (c) 64 processes that all want one lock, all the time.
-- (i) Whether it gets slower with very many locks, or with very many waiters.
+- (c) 64 processes that all request one lock, without a break.
+- (i) The effect of very many locks, and of very many waiters.
 """
 
 from contextlib import ExitStack
@@ -23,7 +23,7 @@ WAITERS = (2, 16, 64)
 THEIRS = PYTHON_REDIS_LOCK
 
 CROWDED = f"{LIST} with as many processes"
-"""The floor: a process that has not run for long takes as long to wake up."""
+"""The lower bound: a process that has not run for long wakes up as slowly."""
 
 SHORT = {OURS: OURS, THEIRS: THEIRS, LIST: "baseline (2 processes)", CROWDED: "lower bound"}
 
@@ -74,7 +74,7 @@ PROCESSES = 64
 CROWD_WORK = 0.0005
 
 BY_CLIENTS = ("evalsha", "eval", "blpop", "wait")
-"""The commands that we send. The scripts call all others."""
+"""The commands that this package sends. The scripts call all others."""
 
 
 def crowd(bench: Bench) -> Figure:
@@ -87,7 +87,7 @@ def crowd(bench: Bench) -> Figure:
         def ours() -> Story:
             client_of(url).config_resetstat()
             story = one(OURS)
-            warming_up = 2 * PROCESSES  # each acquires and releases once before
+            warming_up = 2 * PROCESSES  # each process acquires and releases once before
             sent = total(client_of(url), "calls", *BY_CLIENTS) - warming_up
             return replace(story, sent=sent / len(story.turns))
 
@@ -175,7 +175,7 @@ def growth(bench: Bench) -> Figure:
 
 
 def _growth(what: str, found: Found, bare: Found | None = None) -> list[Line]:
-    """The `bare` list is the floor: a process wakes up that slept for long."""
+    """The `bare` list is the lower bound: it wakes up a process that slept for long."""
     one, *more = found
     floors = {count: ratios(bare[count], bare[one]) if bare else None for count in more}
     return [

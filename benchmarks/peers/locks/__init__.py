@@ -1,5 +1,5 @@
-"""The locks of five packages, each in processes of its own, where things go wrong.
+"""The locks of five packages under faults, each in its own processes.
 
-`user` says how a package's users make one, and is a process that has some; `place` is where a case
-happens (a server, and a proxy before each user); `cases` are what is done.
+`user` has the usage of each package, and the process that uses it. `place` has the environment of
+a case: a server, and a proxy for each user. `cases` has the cases.
 """

@@ -1,20 +1,20 @@
-"""What is done to a lock, and what is seen then. Each answers with a cell of the table: what
-comes before a semicolon is the short of it."""
+"""The cases: faults of a lock, and their effects. Each case returns a cell of the table. The part
+before a semicolon is the summary."""
 
 import time
 from collections.abc import Callable
 
 from tests.tools import wait_until
 
-from .place import PATIENCE, Case, Place, User
+from .place import GIVE_UP_SECONDS, Case, Place, User
 
-LEASE = 3  # seconds; also what the cases without one of their own have
+LEASE = 3  # seconds, unless a case sets its own
 
 MANY = 8
 
 ROUNDS = 5
 
-AWAY = 1.5  # seconds for which the server is away
+DOWN_SECONDS = 1.5
 
 
 CASES: dict[str, Case] = {}
@@ -60,9 +60,9 @@ def server_away(place: Place) -> str:
     begun = time.monotonic()
     for name in names:
         first.does("acquire", name)
-    _sleep_until(begun + 3.5)  # all that renew do so between now and when it is back
+    _sleep_until(begun + 3.5)  # all renewals fall into the downtime
     place.node.kill()
-    time.sleep(AWAY)
+    time.sleep(DOWN_SECONDS)
     place.node.start()
     _sleep_until(begun + 2 * place.lease + 1)
     kept = [name for name in names if not second.does("attempt", name).is_yes]
@@ -81,7 +81,7 @@ def reply_to_acquire_lost(place: Place) -> str:
     if asked.is_yes:
         assert not taken, "two hold it"
         return "returns True; the caller holds the lock"
-    assert taken, f"it said {asked.said}, and nobody else got it"
+    assert taken, f"the reply was {asked.said}, and no other client acquired the lock"
     waited = taken.at - asked.at
     left = f"taken for {waited:.1f} s without a holder" if waited > 0.5 else "free"
     return f"{_said(asked.said)}; the lock is {left}"
@@ -112,11 +112,11 @@ def order(place: Place) -> str:
 
 
 def _round(place: Place, name: str) -> tuple[list[int], float]:
-    """Who came after whom, and when the last did."""
+    """Return the order of the holders, and the seconds until the last one."""
     first, *others = place.users
     first.does("acquire", name)
     for other in others:
-        other.starts_to_wait("turn", name)
+        other.starts_waiting("turn", name)
     released = time.monotonic()
     first.starts("turn_again", name)
     held = {number: _held(user) for number, user in enumerate(place.users)}
@@ -137,13 +137,13 @@ def _with_a_lost_waiter(place: Place, lose: Callable[[User], None]) -> str:
     first, second, third = place.users
     first.does("acquire", place.name)
     for waiter in (second, third):
-        waiter.starts_to_wait("acquire", place.name)
+        waiter.starts_waiting("acquire", place.name)
     lose(second)
     released = time.monotonic()
     first.does("release", place.name)
     taken = third.answer()
     if not taken:
-        return f"nobody acquires it in {PATIENCE:.0f} s"
+        return f"nobody acquires it in {GIVE_UP_SECONDS:.0f} s"
     return f"{taken.at - released:.1f} s until the next waiter has the lock"
 
 
@@ -159,7 +159,7 @@ def longer_than_the_socket_timeout(place: Place) -> str:
     released = time.monotonic()
     first.does("release", place.name)
     late = second.answer()
-    assert late, f"no answer within {PATIENCE} s"
+    assert late, f"no answer within {GIVE_UP_SECONDS} s"
     after = f"{late.at - released:.1f} s after the release"
     return f"acquires it {after}" if late.is_yes else f"{_said(late.said)} {after}"
 
@@ -167,17 +167,17 @@ def longer_than_the_socket_timeout(place: Place) -> str:
 @case("the holder is paused past its lease: does it know?", users=2)
 def late_holder_knows(place: Place) -> str:
     first, _ = _late(place)
-    first.proxy.freeze()  # who has to ask gets no answer
+    first.proxy.freeze()  # a request to the server gets no answer
     first.resume()
     first.starts("is_mine", place.name)
-    told = first.answer(1)
+    early = first.answer(1)
     first.proxy.thaw()
-    answer = told or first.answer()
+    answer = early or first.answer()
     assert answer, "no answer"
     how = f"by {place.make.asked_by}"
     if answer.said != "False":
         return f"no; {how} it returns {answer.said}"
-    return f"yes; {how}, without a request" if told else f"if it asks the server; {how}"
+    return f"yes; {how}, without a request" if early else f"if it asks the server; {how}"
 
 
 @case("the same, and the holder writes at once: fencing", users=2)
@@ -202,7 +202,7 @@ def _late(place: Place) -> tuple[User, User]:
 def commands_of_a_waiter(place: Place) -> str:
     first, second = place.users
     first.does("acquire", place.name)
-    second.starts_to_wait("acquire", place.name)
+    second.starts_waiting("acquire", place.name)
     seconds = 10
     seen = second.watch()
     time.sleep(seconds)
@@ -217,16 +217,16 @@ def cache_cleared(place: Place) -> str:
     kept = not second.does("attempt", place.name).is_yes
     second.does("clear", 0)
     cleared = time.monotonic()
-    told = _told_after(place, first, cleared)
+    notified = _notified_after(place, first, cleared)
     kept_here = not second.does("attempt", place.name).is_yes
-    return f"{_kept(kept)}, then {_kept(kept_here)}; {told}"
+    return f"{_kept(kept)}, then {_kept(kept_here)}; {notified}"
 
 
-def _told_after(place: Place, user: User, since: float) -> str:
+def _notified_after(place: Place, user: User, since: float) -> str:
     if not place.make.tells:
         return "the holder is not notified"
-    told = wait_until(lambda: _if_yes(user, place.name), timeout=2 * place.lease)
-    return f"the holder is notified after {told - since:.1f} s"
+    notified_at = wait_until(lambda: _if_yes(user, place.name), timeout=2 * place.lease)
+    return f"the holder is notified after {notified_at - since:.1f} s"
 
 
 def _if_yes(user: User, name: str) -> float | None:
@@ -249,9 +249,9 @@ def _held(user: User) -> float:
 
 
 def _warm_up(place: Place, user: User) -> None:
-    """So that its scripts are there, and it is connected."""
-    for deed in ("acquire", "release"):
-        assert user.does(deed, f"{place.name}-warm").is_yes
+    """Let a user connect and load its scripts."""
+    for method in ("acquire", "release"):
+        assert user.does(method, f"{place.name}-warm").is_yes
 
 
 def _sleep_until(when: float) -> None:

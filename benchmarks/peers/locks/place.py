@@ -24,8 +24,8 @@ BACKENDS = {
     "django_redis": "django_redis.cache.RedisCache",
 }
 
-A_MOMENT = 0.3  # seconds after which a caller is certainly waiting, also on a busy machine
-PATIENCE = 60.0  # the maximum wait for a reply, in seconds
+WAITING_AFTER_SECONDS = 0.3  # after this time, a client certainly waits
+GIVE_UP_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Case:
     run: "Callable[[Place], str]"
     users: int
     lease: int
-    query: str  # what is added to the URL of the server
+    query: str  # appended to the URL of the server
     asks_once: bool
 
 
@@ -47,7 +47,7 @@ class Answer(NamedTuple):
 
 
 class User(Client):
-    """A process with locks of one package, behind a proxy of its own."""
+    """A process that uses locks of one package, behind its own proxy."""
 
     def __init__(self, proxy: Proxy, make: str, case: Case, log: Log) -> None:
         self.proxy = proxy
@@ -61,18 +61,18 @@ class User(Client):
         super().__init__(crew, f"user {proxy.port}", log, aliases, seed="")
         self.ask(f"{USER}:be", make=make, lease=case.lease, url=url, asks_once=case.asks_once)
 
-    def starts(self, deed: str, *args: object) -> None:
-        self.start(f"{USER}:do", deed=deed, args=args)
+    def starts(self, method: str, *args: object) -> None:
+        self.start(f"{USER}:do", method=method, args=args)
 
-    def starts_to_wait(self, deed: str, name: str) -> None:
-        """As `starts`, with a deed that acquires; returns when the server was asked."""
+    def starts_waiting(self, method: str, name: str) -> None:
+        """Start a method that acquires, and return when it waits."""
         asked = self.watch(self._make.acquires)
-        self.starts(deed, name)
-        wait_until(lambda: bool(asked), timeout=PATIENCE)
-        time.sleep(A_MOMENT)
+        self.starts(method, name)
+        wait_until(lambda: bool(asked), timeout=GIVE_UP_SECONDS)
+        time.sleep(WAITING_AFTER_SECONDS)
 
     def watch(self, matches: Matches = lambda command: True) -> list[Command]:
-        """Return the list of the commands that it sends from now on."""
+        """Return a list to which the user's further commands are added."""
         seen: list[Command] = []
 
         def note(command: Command) -> bool:
@@ -83,22 +83,22 @@ class User(Client):
         self.proxy.drop_reply(note)
         return seen
 
-    def answer(self, timeout: float = PATIENCE) -> Any:
-        """Return the result, or None if there is none yet."""
+    def answer(self, timeout: float = GIVE_UP_SECONDS) -> Any:
+        """Return the answer, or None on a timeout."""
         if not self.has_answered(timeout):
             return None
         answer = super().answer()
         return Answer(*answer) if isinstance(answer, list) else answer
 
-    def does(self, deed: str, *args: object) -> Answer:
-        self.starts(deed, *args)
+    def does(self, method: str, *args: object) -> Answer:
+        self.starts(method, *args)
         answer = self.answer()
-        assert answer, f"no answer to {deed} within {PATIENCE:.0f} s"
+        assert answer, f"no answer to {method} within {GIVE_UP_SECONDS:.0f} s"
         return answer
 
 
 class Place:
-    """Its users are started when it is entered, and killed when it is left."""
+    """Context manager that starts and kills the server and the users of a case."""
 
     def __init__(self, make: str, case: Case) -> None:
         self.make, self.lease = MAKES[make], case.lease
@@ -118,7 +118,7 @@ class Place:
                 resources.callback(self.users[-1].end)
                 resources.callback(self.users[-1].kill)
             for user in self.users:
-                user.does("is_mine", self.name)  # it is there, and connected
+                user.does("is_mine", self.name)  # connects
             self._resources = resources.pop_all()
         return self
 

@@ -1,6 +1,6 @@
-"""How the users of each package make a lock, and ask whether it is still theirs; and what a
-process with such locks does: functions that it is asked for by their paths. It answers with what
-came of it (an error by its name), and when that was.
+"""The usage of each package: how to make a lock, and how to ask whether it is still held. Also the
+orders of a process with such locks, which are functions that are called by path. The answer is the
+result (or the name of an error) and its time.
 """
 
 import logging
@@ -26,7 +26,7 @@ from ...bench.contenders import pottery, python_redis_lock
 
 Matches = Callable[[Command], bool]
 
-ASK_ONCE = "PEERS_ASK_ONCE"  # the variable of a process whose clients do not ask again
+ASK_ONCE = "PEERS_ASK_ONCE"  # environment variable that disables retries
 
 SETS = named("SET")
 CALLS_A_SCRIPT = named("EVALSHA", "EVAL")
@@ -35,11 +35,11 @@ CALLS_A_SCRIPT = named("EVALSHA", "EVAL")
 @dataclass(frozen=True)
 class Make:
     label: str
-    # A lock of this name, with a lease of so many seconds, renewed if the package does that.
+    # Makes a lock from a name and a lease in seconds, which is renewed if the package can do it.
     lock: Callable[[str, int], Any]
-    is_mine: Callable[[Any], object]  # by what the package has for that
-    asked_by: str  # how that is written
-    # Whether it has told of the loss by itself, if it ever does.
+    is_mine: Callable[[Any], object]  # asks the package whether the lock is still held
+    asked_by: str  # the code of that question
+    # Returns whether the package has reported the loss, if it does.
     tells: Callable[[Any], bool] | None = None
     acquires: Matches = SETS
     releases: Matches = CALLS_A_SCRIPT
@@ -59,8 +59,8 @@ def _cache_lock(name: str, lease: int) -> Any:
 
 @cache
 def _client() -> redis.Redis:
-    """With redis-py's defaults. From 6 on it asks again where an answer is lost, and one that is
-    made by `from_url` asks once, as those of Django's caches do."""
+    """Return a client with redis-py's defaults. Since redis-py 6, it retries if a reply is lost. A
+    client that is made by `from_url` does not retry, as in Django's caches."""
     if ASK_ONCE in os.environ:
         return redis.Redis.from_url(os.environ["REDIS_URL"])
     return redis.Redis(**parse_url(os.environ["REDIS_URL"]))
@@ -100,7 +100,7 @@ MAKES = {
 }
 
 
-TURN = 0.05  # seconds for which a turn takes
+TURN = 0.05  # length of a turn in seconds
 
 
 class Locks:
@@ -110,7 +110,7 @@ class Locks:
         self._fences: dict[str, int] = {}
 
     def acquire(self, name: str, blocking: bool = True) -> bool:
-        """Wait for as long as it takes, or ask once."""
+        """Acquire the lock, by default after a wait."""
         acquired: bool = self._lock(name).acquire(**{} if blocking else {"blocking": False})
         self._fences[name] = getattr(self._lock(name), "fence_token", None) or 0
         return acquired
@@ -130,7 +130,7 @@ class Locks:
         return self._make.tells(self._lock(name))
 
     def turn(self, name: str) -> float:
-        """Wait, hold it for a moment, let go: when it was held."""
+        """Acquire the lock, hold it briefly and release it. Return the time of acquisition."""
         self.acquire(name)
         held = time.monotonic()
         time.sleep(TURN)
@@ -138,18 +138,18 @@ class Locks:
         return held
 
     def turn_again(self, name: str) -> float:
-        """Let go of it and ask again at once."""
+        """Release the lock and request it again at once."""
         self.release(name)
         return self.turn(name)
 
     def write(self, name: str) -> bool:
-        """Write what the lock guards, with the fencing token if it gives one: whether that was
-        taken."""
+        """Write to the protected register, with a fencing token if the package has one. Return
+        whether the register accepted the write."""
         with closing(Attempts(self._folder, name)) as register:
             return register.write(self._make.label, self._fences[name])
 
     def clear(self, database: int) -> bool:
-        """`clear()` of a cache in that database of the server."""
+        """Call `clear()` of a cache in a database of the server."""
         from django.core.cache.backends.redis import RedisCache
 
         return RedisCache(self._url.replace("/0", f"/{database}"), {}).clear()
@@ -160,14 +160,14 @@ _locks: list[Locks] = []
 
 def be(client: Client, make: str, lease: int, url: str, asks_once: bool) -> None:
     os.environ |= {"REDIS_URL": url} | ({ASK_ONCE: "1"} if asks_once else {})
-    logging.disable()  # whatever happens here is meant
-    threading.excepthook = lambda args: None  # so is that a package's thread dies
+    logging.disable()  # all errors are intended
+    threading.excepthook = lambda args: None  # as are errors in a package's threads
     _locks.append(Locks(client, make, lease, url))
 
 
-def do(client: Client, deed: str, args: Sequence[Any]) -> tuple[str, float]:
+def do(client: Client, method: str, args: Sequence[Any]) -> tuple[str, float]:
     try:
-        said = str(getattr(_locks[0], deed)(*args))
+        said = str(getattr(_locks[0], method)(*args))
     except Exception as error:
         said = type(error).__name__
     return said, time.monotonic()
