@@ -11,6 +11,7 @@ import redis
 import django_redislock
 from django_redislock.engine import protocol
 from django_redislock.lua import Script, lines
+from tests.mutants.__main__ import faults
 
 from .finding import check_found, check_harmless
 from .stage import SOURCES, staged
@@ -61,3 +62,8 @@ def test_a_planted_fault_is_found(name: str, redis_client: redis.Redis) -> None:
     parts = {"scripts": mutant.scripts(), "flows": mutant.flows()}
     check_found(name, with_parts(mutant.machine, redis_client, **parts))
     check_harmless(name, with_parts(mutant.machine, redis_client))
+
+
+def test_each_fault_of_make_mutants_has_its_place() -> None:
+    texts = {each.name: (HOME / each.file).read_text().count(each.good) for each in faults([])}
+    assert [name for name, count in texts.items() if count != 1] == []
