@@ -104,12 +104,12 @@ def nothing_left_behind(redis_server: redis.Redis) -> Iterator[None]:
     if leftovers(redis_server):
         left = wait_for_none_left(redis_server)
         redis_server.flushdb()
-    _let_go()
+    _release_all()
     if left:
         pytest.fail("Left behind in Redis: " + ", ".join(left), pytrace=False)
 
 
-def _let_go() -> None:
+def _release_all() -> None:
     """End what this process holds, which a traceback may keep alive, and what it is giving back,
     which may take seconds: the next ones use the same names, count commands, hear of losses."""
     from django_redislock.engine import leases, renewer, runners  # not before the settings

@@ -99,13 +99,13 @@ def make_past(
     ended `step(number)` seconds ago."""
     stream = f"{locks._keys.of(name).history}ended"
     fields = next(fields for _, fields in server.xrevrange(stream) if fields["name"] == name)
-    weight, _, fence, _, waited, lease, told = fields["holder"].split(" ", 6)
+    weight, _, fence, _, waited, lease, metadata = fields["holder"].split(" ", 6)
     pipe = server.pipeline()
     now = int(timezone.now().timestamp() * 1000)
     for number in range(times):
         end = now - int(step(number) * 1000)
         start = end - int(seconds * 1000)
-        record = " ".join([weight, str(end), fence, str(start), waited, lease, told])
+        record = " ".join([weight, str(end), fence, str(start), waited, lease, metadata])
         pipe.xadd(stream, fields | {"at": end, "token": f"past{number}", "holder": record})
     pipe.execute()
 
@@ -134,13 +134,13 @@ def round_trips() -> Iterator[list[object]]:
     """What this thread asks of Redis meanwhile."""
     asked, call, here = [], transport.call, current_thread()
 
-    def told(client, *rest, **options):
+    def counted(client, *rest, **options):
         if current_thread() is here:
             asked.append(rest)
         return call(client, *rest, **options)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(transport, "call", told)
+        patch.setattr(transport, "call", counted)
         yield asked
 
 

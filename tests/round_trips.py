@@ -2,7 +2,6 @@
 
 import socket
 from threading import Lock, get_ident
-from types import TracebackType
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -30,12 +29,7 @@ class RoundTrips:
             setattr(socket.socket, name, self._watched(name, self._receives))
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for name in (*SENDS, *RECEIVES):
             delattr(socket.socket, name)  # what it inherits shows again
 

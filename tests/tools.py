@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from threading import Thread
-from types import TracebackType
 from typing import Self, TypeVar
 
 import redis
@@ -112,12 +111,7 @@ class Child:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.kill()
         self._reader.join()
         for stream in (self.process.stdin, self.process.stdout):

@@ -51,14 +51,14 @@ class Cluster(Running):
 
     def owner(self, slot: int) -> Node:
         """The master that serves the slot, as a live node says."""
-        return next(nodes[0] for first, last, nodes in self._told() if first <= slot <= last)
+        return next(nodes[0] for first, last, nodes in self._slots() if first <= slot <= last)
 
     def owners(self) -> list[Node]:
         """All masters that serve slots."""
-        return [*dict.fromkeys(nodes[0] for _, _, nodes in self._told())]
+        return [*dict.fromkeys(nodes[0] for _, _, nodes in self._slots())]
 
     def replicas_of(self, master: Node) -> list[Node]:
-        for _, _, (first, *others) in self._told():
+        for _, _, (first, *others) in self._slots():
             if first is master:
                 return others
         raise AssertionError(f"{master} serves no slot")
@@ -82,7 +82,7 @@ class Cluster(Running):
             yield
         finally:
             _move_keys(slot, source, to)
-            self._hand_over(slot, to, source)
+            self._assign_owner(slot, to, source)
 
     def move_slot_atomically(self, slot: int, to: Node) -> None:
         """Move a slot as Valkey does since 9.0, by itself and all at once."""
@@ -95,7 +95,7 @@ class Cluster(Running):
         """Take a master without replicas out, as ``redis-cli --cluster del-node`` does: another
         gets its slots, and it runs on alone."""
         gone = self.id(master)
-        for first, last, nodes in list(self._told()):
+        for first, last, nodes in list(self._slots()):
             if nodes[0] is master:
                 slots = ["SLOTSRANGE", first, last, "NODE", self.id(heir)]
                 master.ask("CLUSTER", "MIGRATESLOTS", *slots)
@@ -147,16 +147,16 @@ class Cluster(Running):
         for node in self.nodes:
             node.close()
 
-    def _hand_over(self, slot: int, to: Node, source: Node) -> None:
+    def _assign_owner(self, slot: int, to: Node, source: Node) -> None:
         # The new owner first: between the two, both would send clients away. It refuses if its
         # replica does not hear of it within two seconds, and then is told again.
         others = [node for node in self._live() if node not in (to, source)]
-        wait_for(lambda: self._is_told(to, slot, to))
+        wait_for(lambda: self._assign(to, slot, to))
         for node in (source, *others):
-            self._is_told(node, slot, to)  # or hears it from others, as a replica always does
+            self._assign(node, slot, to)  # or hears it from others, as a replica always does
         self._wait_for_owner(slot, to)
 
-    def _is_told(self, node: Node, slot: int, owner: Node) -> bool:
+    def _assign(self, node: Node, slot: int, owner: Node) -> bool:
         with contextlib.suppress(redis.ResponseError, redis.TimeoutError):
             node.ask("CLUSTER", "SETSLOT", slot, "NODE", self.id(owner))
             return True
@@ -165,55 +165,55 @@ class Cluster(Running):
     def _wait_for_owner(self, slot: int, owner: Node) -> None:
         wait_for(lambda: self._all_agree() and self.owner(slot) is owner)
 
-    def _told(self) -> list[tuple[int, int, list[Node]]]:
-        for told in self._tell("SLOTS"):
+    def _slots(self) -> list[tuple[int, int, list[Node]]]:
+        for slots in self._reports("SLOTS"):
             ports = {node.port: node for node in self.nodes}
-            return [(first, last, [ports[each[1]] for each in at]) for first, last, *at in told]
+            return [(first, last, [ports[each[1]] for each in at]) for first, last, *at in slots]
         raise AssertionError("no node of the cluster answers")
 
     def _live(self) -> list[Node]:
         return [node for node in self.nodes if node.is_running]
 
-    def _tell(self, what: str) -> Iterator[Any]:
+    def _reports(self, what: str) -> Iterator[Any]:
         return self._answers(self._live(), "CLUSTER", what)
 
     def _all_know_all(self) -> bool:
         # A node in a handshake is listed under a temporary id that no other command accepts.
         known = [
             sum("handshake" not in line for line in nodes.splitlines())
-            for nodes in self._tell("NODES")
+            for nodes in self._reports("NODES")
         ]
         return set(known) == {len(self.nodes)}
 
     def _all_agree(self) -> bool:
         owners = {
             tuple(sorted((first, last, master[1]) for first, last, master, *_ in slots))
-            for slots in self._tell("SLOTS")
+            for slots in self._reports("SLOTS")
         }
-        states = ["cluster_state:ok" in told for told in self._tell("INFO")]
+        states = ["cluster_state:ok" in info for info in self._reports("INFO")]
         return len(owners) == 1 and all(states)
 
     def _all_list_all(self) -> bool:
         live = {node.port for node in self._live()}
         return all(
             {each[1] for _, _, *at in slots for each in at} == live
-            for slots in self._tell("SLOTS")
+            for slots in self._reports("SLOTS")
         )
 
     def _written(self) -> dict[str, int]:
         """How far each live master is, by its port."""
         return {
-            str(node.port): int(told["master_repl_offset"])
+            str(node.port): int(info["master_repl_offset"])
             for node in self._live()
-            if (told := node.info("replication"))["role"] == "master"
+            if (info := node.info("replication"))["role"] == "master"
         }
 
     def _have_all(self, written: dict[str, int]) -> bool:
         return all(
-            told["master_link_status"] == "up"
-            and int(told["slave_repl_offset"]) >= written.get(told["master_port"], 0)
+            info["master_link_status"] == "up"
+            and int(info["slave_repl_offset"]) >= written.get(info["master_port"], 0)
             for node in self._live()
-            if (told := node.info("replication"))["role"] == "slave"
+            if (info := node.info("replication"))["role"] == "slave"
         )
 
 

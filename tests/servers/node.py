@@ -20,7 +20,9 @@ from . import processes
 from .certificates import Certificates
 from .makes import binary
 
-WITHIN = 30  # seconds that a server is given to come up, and to stop when it is asked to
+START_STOP_SECONDS = (
+    30  # seconds that a server is given to come up, and to stop when it is asked to
+)
 
 READY = (b"eady to accept connections", b"Sentinel ID is")
 FIXED: dict[str, Any] = {"save": "", "appendonly": "no", "repl_diskless_sync_delay": 0}
@@ -203,7 +205,7 @@ class Node(Running):
         said_before = log.stat().st_size if log.exists() else 0
         command = [str(binary(self.make)), str(config), *self.arguments]
         self.process = processes.start(command, log, self.environment)
-        deadline = time.monotonic() + WITHIN
+        deadline = time.monotonic() + START_STOP_SECONDS
         while self.is_running and time.monotonic() < deadline:
             # A PING alone might be answered by another server that took the port.
             said = log.read_bytes()[said_before:]
@@ -239,7 +241,7 @@ class Node(Running):
             return
         self.process.send_signal(number)
         try:
-            self.process.wait(WITHIN)
+            self.process.wait(START_STOP_SECONDS)
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()

@@ -69,7 +69,7 @@ class Sentinels(Running):
     @property
     def master(self) -> Node:
         """The master as the first Sentinel that answers says now."""
-        for address in self._told():
+        for address in self._master_addresses():
             return self._reached[address]
         raise AssertionError(f"no Sentinel tells the master of {self.name!r}")
 
@@ -124,19 +124,19 @@ class Sentinels(Running):
     def _all_sentinels_know_all(self) -> bool:
         answers = self._answers(self.sentinels, "SENTINEL", "MASTER", self.name)
         return all(
-            told["flags"] == "master"
-            and int(told["num-slaves"]) == len(self.nodes) - 1
-            and int(told["num-other-sentinels"]) == len(self.sentinels) - 1
-            for told in (dict(zip(each[::2], each[1::2], strict=True)) for each in answers)
+            state["flags"] == "master"
+            and int(state["num-slaves"]) == len(self.nodes) - 1
+            and int(state["num-other-sentinels"]) == len(self.sentinels) - 1
+            for state in (dict(zip(each[::2], each[1::2], strict=True)) for each in answers)
         )
 
-    def _told(self) -> Iterator[tuple[str, int]]:
+    def _master_addresses(self) -> Iterator[tuple[str, int]]:
         command = "SENTINEL", "GET-MASTER-ADDR-BY-NAME", self.name
         for host, port in self._answers(self.sentinels, *command):
             yield host, int(port)
 
     def _new_master(self, old: Node) -> Node | None:
-        named = {self._reached[address] for address in self._told()}
+        named = {self._reached[address] for address in self._master_addresses()}
         if len(named) != 1 or old in named:
             return None
         [new] = named
@@ -149,7 +149,7 @@ class Sentinels(Running):
 
 def _online(master: Node) -> list[int]:
     """How far each connected replica is."""
-    told = master.info("replication")
-    replicas = [told[f"slave{n}"] for n in range(int(told["connected_slaves"]))]
+    info = master.info("replication")
+    replicas = [info[f"slave{n}"] for n in range(int(info["connected_slaves"]))]
     states = [dict(pair.split("=") for pair in replica.split(",")) for replica in replicas]
     return [int(each["offset"]) for each in states if each["state"] == "online"]

@@ -63,7 +63,7 @@ def test_an_async_task_writes_and_deletes_under_its_own_lock(using):
 
 
 SEVERAL = SimpleNamespace(fence_token=(1, 2), assert_held=lambda: None)
-"""Like a lock over several servers, which has no single token."""
+"""Like a lock on several servers, which has no single token."""
 
 REFUSED = [
     *((lock, TypeError, f"lock must be .*, got {lock!r}") for lock in (None, "20", 2.0, True)),

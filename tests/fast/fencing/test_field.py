@@ -1,4 +1,4 @@
-"""The field: what migrations see of it, and what ordinary writes do to it."""
+"""The field in migrations, and the effect of ordinary writes on it."""
 
 import pytest
 from django.db import connections
@@ -12,7 +12,7 @@ from tests.fencing.tools import NEW, NOW, OLD, account, stored
 @pytest.mark.parametrize(
     "options", [{}, {"db_column": "f"}, {"verbose_name": "f", "help_text": "?"}]
 )
-def test_it_is_rebuilt_from_what_a_migration_writes(options):
+def test_a_migration_can_recreate_the_field(options):
     field = FenceField(**options)
 
     path, args, found = field.deconstruct()[1:]
@@ -27,7 +27,7 @@ def test_it_is_rebuilt_from_what_a_migration_writes(options):
     [{"default": 1}, {"null": True}, {"editable": True}, {"primary_key": True}, {"unique": True}],
     ids=lambda option: next(iter(option)),
 )
-def test_what_would_break_it_is_refused(option):
+def test_incompatible_options_are_refused(option):
     ((name, value),) = option.items()
     with pytest.raises(TypeError, match=f"does not accept {name}={value}"):
         FenceField(**option)
@@ -46,7 +46,7 @@ def test_a_plain_save_leaves_the_fence_as_it_is(using):
     assert (stored(row).balance, stored(row).fence) == (0, NEW)
 
 
-def test_a_plain_insert_begins_at_0_or_what_is_said(using):
+def test_a_plain_insert_uses_0_or_the_given_fence(using):
     assert stored(account(using)).fence == 0
     assert stored(account(using, fence=NOW)).fence == NOW
     rows = [Parcel(fence=NOW), Parcel()]
@@ -54,7 +54,7 @@ def test_a_plain_insert_begins_at_0_or_what_is_said(using):
     assert [stored(row).fence for row in rows] == [NOW, 0]
 
 
-def test_rows_that_are_there_already_begin_at_0(using):
+def test_existing_rows_start_at_0(using):
     row = Parcel.objects.using(using).create(weight=3, fence=NOW)
     fence = Parcel._meta.get_field("fence")
 

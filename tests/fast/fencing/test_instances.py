@@ -14,7 +14,7 @@ def test_a_stale_save_changes_neither_row_nor_instance(using):
     row = account(using, balance=1, fence=OLD)
     Account.objects.using(using).filter(pk=row.pk).update(fence=NEW, balance=2)
 
-    row.balance, row.fence = 5, 0  # the fence of the instance does not count
+    row.balance, row.fence = 5, 0  # the fence of the instance is ignored
     with pytest.raises(StaleLock) as caught:
         fenced(row, NOW).save()
 
@@ -33,7 +33,7 @@ def test_a_new_row_is_inserted(using, model):
     assert stored(row).fence == NEW
 
 
-def test_an_instance_with_a_key_of_its_own_meets_the_row_that_is_there(using):
+def test_an_instance_with_its_own_key_checks_an_existing_row(using):
     row = account(using, balance=1, fence=NEW)
     with pytest.raises(StaleLock):
         fenced(Account(pk=row.pk, balance=5), NOW).save(using=using)
@@ -41,7 +41,7 @@ def test_an_instance_with_a_key_of_its_own_meets_the_row_that_is_there(using):
     assert stored(row).balance == 6
 
 
-def test_an_insert_that_is_forced_meets_the_row_that_is_there(using):
+def test_a_forced_insert_fails_on_an_existing_row(using):
     row = account(using, balance=1)
     late = Account(pk=row.pk, balance=5)
     with pytest.raises(IntegrityError):
@@ -60,7 +60,7 @@ def test_a_deleted_row_is_not_inserted_again(using, options):
     assert not Account.objects.using(using).exists()
 
 
-def test_update_fields_are_written_and_the_fence(using):
+def test_update_fields_include_the_fence(using):
     row = account(using, balance=1, note="old")
     row.balance, row.note = 5, "new"
     fenced(row, OLD).save(update_fields=[])
@@ -128,7 +128,7 @@ def test_a_delete_needs_the_newest_token(using):
     assert not Account.objects.using(using).exists()
 
 
-def test_a_row_that_is_not_there_is_not_deleted(using):
+def test_a_missing_row_is_not_deleted(using):
     row = account(using)
     Account.objects.using(using).all().delete()
     assert fenced(row, NOW).delete() == (0, {})

@@ -1,4 +1,4 @@
-"""A write that waits for the row of another write looks at the fence again."""
+"""A write that waits for another write of the same row checks the fence again."""
 
 import pytest
 from django.db import connections, transaction

@@ -154,7 +154,7 @@ def test_a_condition_on_the_fence_uses_the_value_before_the_update(using, rows):
         Subquery(Owner.objects.filter(pk=OuterRef("owner_id")).values("name")[:1]),
     ],
 )
-def test_an_annotation_may_be_written_where_other_tables_are_needed(using, rows, annotation):
+def test_an_annotation_can_be_written_with_a_join(using, rows, annotation):
     owner = Owner.objects.using(using).create(name="4")
     row, other = account(using, owner=owner, balance=2), account(using, balance=2)
     chosen = rows.alias(needless=F("owner__name")).annotate(new=Cast(annotation, IntegerField()))
@@ -173,7 +173,7 @@ def test_a_manager_is_accepted(using):
     assert (stored(row).balance, stored(row).fence) == (7, NOW)
 
 
-def test_of_two_fences_one_is_named(using):
+def test_one_of_two_fences_can_be_named(using):
     row = Ledger.objects.using(using).create(debit_fence=NEW)
     rows = Ledger.objects.using(using)
 

@@ -31,7 +31,7 @@ from tests.lock_tools import (
 from tests.tools import wait_until
 
 
-async def test_every_method_has_a_twin(manager):
+async def test_each_method_has_an_async_version(manager):
     lock = manager.lock("a", timeout=10)
     assert await lock.aacquire() is True
     assert await lock.alocked() is True
@@ -79,7 +79,7 @@ async def test_a_task_renews(manager, redis_server):
         assert names.count("redislock-renewal") == 1
         await arenewed(manager, "a")
         cut_connections(redis_server)
-        await asyncio.sleep(0.1)  # for redis-py to see that its connections are closed
+        await asyncio.sleep(0.1)  # until redis-py notices that its connections are closed
         await arenewed(manager, "a")
         redis_server.script_flush()
         await arenewed(manager, "a")
@@ -108,7 +108,7 @@ async def test_a_loss_is_reported_in_the_loop_but_not_in_the_context_of_another_
 @pytest.mark.parametrize(
     "wrapper", [partial(asyncio.wait_for, timeout=60), asyncio.shield, asyncio.create_task]
 )
-async def test_the_task_that_calls_aacquire_is_the_holder_whichever_task_runs_it(manager, wrapper):
+async def test_the_task_that_calls_aacquire_is_the_holder(manager, wrapper):
     lock = manager.lock("a", timeout=1.5, reentrant=True)
     assert await wrapper(lock.aacquire())
     async with lock:
@@ -128,7 +128,7 @@ async def test_the_task_that_calls_aacquire_is_the_holder_whichever_task_runs_it
         await lock.arelease()
 
 
-async def test_no_other_task_has_part_in_what_was_acquired_by_a_task_of_its_own(manager):
+async def test_only_the_caller_holds_a_lock_that_a_wrapper_task_acquired(manager):
     lock = manager.lock("a", timeout=60)
     await asyncio.gather(lock.aacquire())
 
@@ -146,7 +146,7 @@ async def test_no_other_task_has_part_in_what_was_acquired_by_a_task_of_its_own(
 
 
 async def end_normally():
-    """Return while the lock is held."""
+    """Return at once, while the lock is held."""
 
 
 async def end_cancelled():
@@ -155,7 +155,7 @@ async def end_cancelled():
 
 
 @pytest.mark.parametrize("end", [end_normally, end_cancelled])
-async def test_what_an_ended_task_acquired_is_not_renewed(manager, end):
+async def test_the_lock_of_an_ended_task_is_not_renewed(manager, end):
     lock = manager.lock("a", timeout=0.6)
 
     async def acquire_and_end():
@@ -169,7 +169,7 @@ async def test_what_an_ended_task_acquired_is_not_renewed(manager, end):
     await afree(manager, "a")
 
 
-async def test_what_a_cancelled_caller_shielded_is_not_renewed(manager):
+async def test_a_shielded_acquisition_of_a_cancelled_caller_is_not_renewed(manager):
     lock = manager.lock("a", timeout=0.6)
 
     async def call():
@@ -183,7 +183,7 @@ async def test_what_a_cancelled_caller_shielded_is_not_renewed(manager):
     await afree(manager, "a")
 
 
-def test_a_task_whose_block_another_task_ended_leaves_its_lock_alone(manager):
+def test_a_task_cannot_release_a_lock_that_another_task_entered(manager):
     async def use():
         lock = manager.lock("a", timeout=60)
 
@@ -198,7 +198,7 @@ def test_a_task_whose_block_another_task_ended_leaves_its_lock_alone(manager):
     assert manager.force_release("a") == 1
 
 
-def test_what_a_finished_loop_held_is_left_to_run_out(manager):
+def test_the_lock_of_a_finished_loop_expires(manager):
     lock = manager.lock("a", timeout=0.6)
     assert asyncio.run(lock.aacquire())
     free(manager, "a")
@@ -238,7 +238,7 @@ def test_connections_are_closed_with_their_loop(manager, redis_server):
     wait_until(lambda: connected() <= before)
 
 
-async def test_what_a_task_took_synchronously_it_can_release_either_way(manager):
+async def test_a_sync_acquisition_of_a_task_can_be_released_either_way(manager):
     lock = manager.lock("a", timeout=1.5)
     assert lock.acquire()
     await arenewed(manager, "a")
@@ -273,7 +273,7 @@ async def test_a_sync_acquisition_that_would_block_the_event_loop_raises(waits, 
 
 
 @pytest.mark.parametrize("where", ["a task", "a callback"])
-def test_a_sync_acquisition_in_an_event_loop_works_if_it_need_not_wait(where):
+def test_a_sync_acquisition_in_an_event_loop_works_without_a_wait(where):
     def take():
         with locks.lock("a"), locks.semaphore("b", 1), locks.lock_many(["c", "d"]):
             return locks.count()
@@ -289,7 +289,7 @@ def test_a_sync_acquisition_in_an_event_loop_works_if_it_need_not_wait(where):
     assert locks.count() == 0
 
 
-async def test_a_callback_of_the_event_loop_cannot_wait_either():
+async def test_a_callback_of_the_event_loop_cannot_wait():
     loop = asyncio.get_running_loop()
     done = loop.create_future()
 
@@ -321,7 +321,7 @@ def hold_until_awaited(name):
         waiting(locks, name, 1)
 
 
-async def test_a_task_that_holds_a_lock_and_acquires_it_by_a_sync_call_is_told_so():
+async def test_a_sync_acquisition_of_a_lock_that_the_task_holds_is_an_error():
     async with locks.lock("a"):
         with pytest.raises(LockError, match="already held by this task"):
             locks.lock("a").acquire()
@@ -332,7 +332,7 @@ async def test_a_task_that_holds_a_lock_and_acquires_it_by_a_sync_call_is_told_s
 def test_no_event_loop_is_kept_after_its_end():
     async def use():
         async with locks.lock("a"):
-            await asyncio.sleep(0.02)  # for the renewer to have begun to wait
+            await asyncio.sleep(0.02)  # until the renewer waits
 
     def loops():
         gc.collect()
@@ -389,14 +389,14 @@ def test_a_block_that_ended_before_it_could_be_aborted_raises_too():
         lock = locks.lock("a", timeout=1, on_lost="abort")
         async with lock:
             await locks.aforce_release("a")
-            while not lock.lost:  # noqa: ASYNC110  cut short by the cancellation, maybe
+            while not lock.lost:  # noqa: ASYNC110  the cancellation may end it
                 await asyncio.sleep(0)
 
     with pytest.raises(LockLost):
         asyncio.run(use())
 
 
-async def test_a_loss_that_the_release_finds_cancels_nobody():
+async def test_a_loss_that_the_release_finds_cancels_no_task():
     with pytest.raises(LockLost):
         async with locks.lock("a", on_lost="abort"):
             await locks.aforce_release("a")
@@ -405,11 +405,11 @@ async def test_a_loss_that_the_release_finds_cancels_nobody():
     await locks.aforce_release("a")
     with pytest.raises(LockLost):
         await lock.aextend(1)
-    await asyncio.sleep(0.05)  # where a stray cancellation would strike
+    await asyncio.sleep(0.05)  # gives an unwanted cancellation time to arrive
     assert asyncio.current_task().cancelling() == 0
 
 
-async def test_a_release_that_is_done_when_it_is_cancelled_is_not_repeated():
+async def test_a_cancelled_release_that_has_succeeded_is_not_repeated():
     async def hold(holds):
         lock = locks.lock("a")
         await lock.aacquire()
@@ -429,7 +429,7 @@ async def test_a_release_that_is_done_when_it_is_cancelled_is_not_repeated():
         assert not book._to_release
 
 
-async def test_who_cancels_all_tasks_of_a_loop_does_not_end_its_renewals():
+async def test_cancelling_all_tasks_of_a_loop_does_not_end_its_renewals():
     async with locks.lock("a", timeout=1.5) as lock:
         for task in asyncio.all_tasks() - {asyncio.current_task()}:
             task.cancel()

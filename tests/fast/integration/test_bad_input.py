@@ -103,13 +103,13 @@ def nothing_asked(redis_server, nothing_left_behind):
 
 
 @pytest.mark.parametrize(
-    ("argument", "value", "error", "told"), BAD, ids=[repr(row[:2])[:40] for row in BAD]
+    ("argument", "value", "error", "text"), BAD, ids=[repr(row[:2])[:40] for row in BAD]
 )
-def test_a_bad_value_is_refused_by_name_and_value(argument, value, error, told):
+def test_a_bad_value_is_refused_by_name_and_value(argument, value, error, text):
     for use in USES[argument]:
         with pytest.raises(error, match=argument) as caught:
             use(value)
-        caught.match(told)
+        caught.match(text)
 
 
 @pytest.mark.parametrize("names", ["abc", None, 5, ["a", ""], ["a", 5]])

@@ -1,4 +1,4 @@
-"""Many tasks that are cancelled at any moment of a lock's life, and what is left."""
+"""Tasks that are cancelled at any moment of a lock's life leave nothing behind."""
 
 import asyncio
 import gc
@@ -24,22 +24,22 @@ from tests.tools import leftovers, wait_until
 TASKS = 800
 
 AT_ONCE = 40
-"""Tasks at a time on one event loop."""
+"""Number of concurrent tasks on one event loop."""
 
 TASK = "one of the crowd"
 
 RENEWALS = 1
-"""Connections that belong to the renewal of an event loop, until that is idle."""
+"""Connections of the renewal of an event loop, until it is idle."""
 
 INBOXES = 1
-"""Connections that belong to the inbox of an event loop, until that is idle."""
+"""Connections of the inbox of an event loop, until it is idle."""
 
 
 WORKS_WITHIN = 60.0
-"""Seconds for all tasks on a busy machine."""
+"""Time limit for all tasks on a busy machine."""
 
 FORGETS_WITHIN = 30.0
-"""Seconds until nothing in the process remembers a task that is over."""
+"""Time limit until the process has freed all ended tasks."""
 
 MOMENTS = ("asks", "is inside", "releases")
 
@@ -55,7 +55,7 @@ def test_tasks_cancelled_at_any_moment_leave_nothing(redis_server, monkeypatch):
 
     monkeypatch.setattr(
         renewer, "LATE_REQUEST_SECONDS", 0.5
-    )  # it keeps the leases that are given back
+    )  # it keeps the leases that are still to be released
     seed = random.randrange(10**6)
     crowd = Crowd(random.Random(seed))
     locks.count()  # opens the connection of `awaiting()`, which stays open
@@ -68,7 +68,7 @@ def test_tasks_cancelled_at_any_moment_leave_nothing(redis_server, monkeypatch):
     assert min(crowd.cancelled[moment] for moment in MOMENTS) > TASKS / 50
 
 
-def test_what_was_asked_before_a_cancellation_and_arrives_after_it_is_given_back(moving_clock):
+def test_an_acquisition_that_succeeds_after_a_cancellation_is_released(moving_clock):
     acquired_late(thread_renewer, KeyboardInterrupt())
     moving_clock.forward(2)
     assert locks.get("late") is None
@@ -82,8 +82,8 @@ def test_what_was_asked_before_a_cancellation_and_arrives_after_it_is_given_back
 
 
 def acquired_late(renewer_function, interruption):
-    """Interrupt an acquisition whose request reaches Redis after the release that follows it, as
-    happens if they use different connections."""
+    """Interrupt an acquisition whose request reaches Redis after the following release. This can
+    happen if both use different connections."""
     lock = locks.lock("late", timeout=30)
     call = acquire_call(lock, renewer=renewer_function)
     client, flow = lock._server().client, lock._acquire(call)
@@ -116,7 +116,7 @@ async def nothing_is_left(redis_server, before):
 
     ours = {asyncio.current_task()}
     pool = (await servers["default"].async_client()).connection_pool
-    async with asyncio.timeout(1.5):  # less than a forgotten waiter seems alive
+    async with asyncio.timeout(1.5):  # less than the TTL of a forgotten waiter
         await until(no_key)
         await until(no_task)
         await until(no_connection_in_use)
@@ -136,7 +136,7 @@ def connected(client):
 
 
 class Crowd:
-    """Locks of every kind, some of them wanted by many tasks."""
+    """Locks of each kind. Many tasks compete for some of them."""
 
     def __init__(self, rng):
         self.rng = rng
@@ -170,7 +170,7 @@ class Crowd:
                 group.create_task(one_after_another())
 
     async def cancel_one(self):
-        """Start a task, and cancel it a little after it came to a certain moment."""
+        """Start a task, and cancel it shortly after a random moment of `MOMENTS`."""
         doomed, doomed_at = asyncio.Event(), self.rng.choices(MOMENTS, (4, 1, 2))[0]
         now = ""
 
@@ -181,7 +181,7 @@ class Crowd:
                 doomed.set()
 
         task = asyncio.create_task(self.hold(self.rng.choice(self.makers)(), reach), name=TASK)
-        task.add_done_callback(lambda task: doomed.set())  # that moment may never come
+        task.add_done_callback(lambda task: doomed.set())  # the task may end before that moment
         await doomed.wait()
         if self.rng.random() < 0.5:
             await asyncio.sleep(self.rng.expovariate(1 / 0.003))
@@ -193,7 +193,7 @@ class Crowd:
             await self.linger(12)
             task.cancel()
         await asyncio.wait([task])
-        assert task.cancelled() >= cancelled, "the task went on"
+        assert task.cancelled() >= cancelled, "the task continued"
         if not task.cancelled():
             task.result()
 
@@ -211,7 +211,7 @@ class Crowd:
     async def acquire(self, lock):
         try:
             return await lock.aacquire()
-        except redis.exceptions.TimeoutError:  # the event loop was too busy to see the answer
+        except redis.exceptions.TimeoutError:  # the event loop was too busy to read the reply
             assert lock.blocking_timeout
             return False
 
@@ -243,8 +243,8 @@ class Crowd:
 
 
 async def leave_while_frozen(lock, proxy, cancellations):
-    """Cancel a task that leaves a block while Redis does not respond. Return the seconds that it
-    takes to end after the first cancellation."""
+    """Cancel a task that exits a block while Redis does not respond. Return the seconds from the
+    first cancellation to its end."""
 
     async def hold(inside, leaves):
         async with lock:
@@ -282,7 +282,7 @@ def test_a_cancelled_release_does_not_wait_long_for_redis(
         names = {task.get_name() for task in asyncio.all_tasks() - before}
         assert names <= {"redislock-renewal", "redislock-inbox"}
         if cancellations == 2:
-            proxy.cut()  # what still waits for a reply fails
+            proxy.cut()  # requests that still wait for a reply fail
         gc.collect()
         proxy.thaw()
         for name in names:
@@ -318,7 +318,7 @@ def test_a_cancelled_force_release_waits_for_its_answer_until_a_second_cancellat
     asyncio.run(use())
 
 
-def test_an_acquisition_that_is_cancelled_twice_is_given_back(proxied):
+def test_an_acquisition_that_is_cancelled_twice_is_released(proxied):
     own, proxy = proxied
 
     async def use():

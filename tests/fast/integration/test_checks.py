@@ -40,7 +40,7 @@ def test_a_missing_alias_is_E001(settings):
 
 
 @pytest.mark.parametrize("alias", UNFIT)
-def test_another_backend_is_E002(settings, alias):
+def test_an_unsupported_backend_is_E002(settings, alias):
     settings.CACHES = {**settings.CACHES, **UNFIT}
     settings.REDISLOCK_CACHE = alias
     assert set(messages(deploy=True)) == {"redislock.E002"}
@@ -52,7 +52,7 @@ def test_another_backend_is_E002(settings, alias):
 
 
 @pytest.mark.parametrize("backend", ["nowhere.at.All", "django.core.cache.NoCache"])
-def test_a_backend_that_can_not_be_imported_is_E002(settings, backend):
+def test_a_backend_that_cannot_be_imported_is_E002(settings, backend):
     settings.CACHES = {**settings.CACHES, "broken": {"BACKEND": backend}}
     settings.REDISLOCK_CACHE = "broken"
     # Django's own checks raise on such a backend.

@@ -1,4 +1,4 @@
-"""A Cluster, whose slots move and whose nodes fail, by a client that the project makes."""
+"""A Cluster with moving slots and failing nodes, and a client that the project makes."""
 
 import asyncio
 import contextlib
@@ -33,7 +33,7 @@ pytestmark = [pytest.mark.xdist_group("cluster"), pytest.mark.timeout(300)]
 
 ME = __name__
 NAMES = [f"name {number}" for number in range(60)]
-"""Of all buckets."""
+"""Names in all buckets."""
 
 startup: list[tuple[str, int]] = []
 clients: list[redis.RedisCluster] = []
@@ -52,7 +52,7 @@ def async_made(**options):
 
 READING = {"socket_timeout": 1, "read_from_replicas": True}
 
-# What the settings name here.
+# Functions for the settings.
 client = partial(made, socket_timeout=1)
 patient_client = partial(made, socket_timeout=None)
 reading_client = partial(made, **READING)
@@ -63,7 +63,7 @@ small_async_client = partial(async_made, max_connections=4)
 
 @pytest.fixture(scope="module")
 def running():
-    with Cluster(cluster_node_timeout=3000) as cluster:  # a busy machine is no dead one
+    with Cluster(cluster_node_timeout=3000) as cluster:  # for a busy machine
         yield cluster
 
 
@@ -73,7 +73,7 @@ def cluster(running, settings):
     startup[:] = running.startup
     settings.REDISLOCK_CLIENT = f"{ME}.client"
     settings.REDISLOCK_ASYNC_CLIENT = f"{ME}.async_client"
-    settings.REDISLOCK_PREFIX = "of the cluster"  # a server of its own
+    settings.REDISLOCK_PREFIX = "of the cluster"  # makes a new server object
     settings.CACHES = {**settings.CACHES}
     yield running
     startup[:] = running.startup
@@ -122,7 +122,7 @@ def test_renewals_of_a_bucket_have_a_thread_of_their_own(cluster):
 
 
 @pytest.mark.hurried
-def test_a_redirection_to_a_node_that_hangs_is_an_error_in_time(cluster, settings):
+def test_a_redirection_to_an_unresponsive_node_is_an_error_in_time(cluster, settings):
     settings.REDISLOCK_CLIENT = f"{ME}.patient_client"
     slot = slot_of("a")
     with locks.lock("a"):
@@ -156,7 +156,7 @@ def test_a_slot_that_moved_is_followed(cluster):
     asyncio.run(use())
 
 
-def test_a_redirection_to_a_node_that_the_client_does_not_know_has_it_look_again(cluster):
+def test_a_redirection_to_an_unknown_node_refreshes_the_topology(cluster):
     slot, key = slot_of("a"), servers["default"].keys.of("a").lock
 
     def redirected(nodes):
@@ -176,7 +176,7 @@ def test_a_redirection_to_a_node_that_the_client_does_not_know_has_it_look_again
     asyncio.run(use())
 
 
-def test_no_connection_stays_open_with_its_loop_where_the_client_looked_again(cluster):
+def test_connections_are_closed_after_a_refresh_of_the_topology(cluster):
     async def use():
         for _ in range(3):
             async with locks.lock("a"):
@@ -192,7 +192,7 @@ def test_no_connection_stays_open_with_its_loop_where_the_client_looked_again(cl
     assert [str(warning.message) for warning in caught] == []
 
 
-def test_connections_that_were_closed_while_idle_are_no_error_in_async(cluster):
+def test_idle_connections_that_were_closed_cause_no_error_in_async(cluster):
     async def use():
         async with locks.lock("a"):
             pass
@@ -203,7 +203,7 @@ def test_connections_that_were_closed_while_idle_are_no_error_in_async(cluster):
     asyncio.run(use())
 
 
-def test_a_slot_that_does_not_arrive_is_an_error_and_nothing_is_left(cluster, monkeypatch):
+def test_a_slot_that_does_not_arrive_is_an_error_without_leftovers(cluster, monkeypatch):
     monkeypatch.setattr(nodes_of_cluster, "SLOT_MOVE_SECONDS", 0.1)
     slot = slot_of("a")
     assert locks.lock("a").acquire()
@@ -215,7 +215,7 @@ def test_a_slot_that_does_not_arrive_is_an_error_and_nothing_is_left(cluster, mo
     assert locks.force_release("a") == 1
 
 
-def test_a_node_that_was_taken_out_and_runs_on_is_not_asked_for_ever():
+def test_a_removed_node_that_still_runs_is_not_asked_indefinitely():
     def take_out():
         slot = key_slot(lock._server().keys.of("a").lock.encode())
         smaller.remove(smaller.owner(slot), another(smaller, slot))
@@ -239,7 +239,7 @@ def test_a_node_that_was_taken_out_and_runs_on_is_not_asked_for_ever():
 
 
 @pytest.mark.filterwarnings("ignore:.*'read_from_replicas':DeprecationWarning")
-def test_who_reads_from_replicas_follows_a_primary_that_became_one(cluster, settings):
+def test_a_client_that_reads_from_replicas_follows_a_failover(cluster, settings):
     settings.REDISLOCK_CLIENT = f"{ME}.reading_client"
     settings.REDISLOCK_ASYNC_CLIENT = f"{ME}.async_reading_client"
 
@@ -257,7 +257,7 @@ def test_who_reads_from_replicas_follows_a_primary_that_became_one(cluster, sett
     cluster.wait_in_sync()
 
 
-def test_a_cluster_of_which_no_node_answers_is_redis_pys_connection_error(cluster, settings):
+def test_a_cluster_without_a_reachable_node_is_a_connection_error(cluster, settings):
     startup[:] = [("127.0.0.1", 1)]
     settings.REDISLOCK_PREFIX = "nowhere"
     with pytest.raises(ConnectionError):
@@ -283,24 +283,24 @@ def test_the_health_of_each_node_is_reported(cluster, capsys):
     assert len(eviction.facts["servers"]) == 3
     assert found.get("locking").status == found.get("scripts").status == "ok"
     assert found.get("version").summary.startswith("All 3 servers: ")
-    told = capsys.readouterr().err
-    assert "W001" in told
-    assert "W003" not in told
+    errors = capsys.readouterr().err
+    assert "W001" in errors
+    assert "W003" not in errors
 
 
 # The settings
 
 
-def test_other_aliases_stay_where_they_are(cluster, settings, redis_server):
+def test_other_aliases_are_not_affected(cluster, settings, redis_server):
     settings.CACHES = {**settings.CACHES, "other": settings.CACHES["default"]}
     with locks.using("other").lock("a"):
         assert locks.get("a") is None
 
 
-# A client of asyncio
+# Async clients
 
 
-def test_more_waiters_than_connections_are_served_all_the_same(cluster, settings):
+def test_more_waiters_than_connections_are_served(cluster, settings):
     settings.REDISLOCK_ASYNC_CLIENT = f"{ME}.small_async_client"
 
     async def turn(name, replicas):
@@ -317,7 +317,7 @@ def test_more_waiters_than_connections_are_served_all_the_same(cluster, settings
     asyncio.run(use())
 
 
-def test_who_is_cancelled_while_replicas_are_waited_for_leaves_the_connection(cluster, settings):
+def test_a_cancelled_wait_for_replicas_leaves_the_connection_usable(cluster, settings):
     settings.REDISLOCK_ASYNC_CLIENT = f"{ME}.small_async_client"
 
     async def use():
@@ -335,8 +335,8 @@ def test_who_is_cancelled_while_replicas_are_waited_for_leaves_the_connection(cl
     wait_until(lambda: locks.force_release("a") or not locks.get("a"))
 
 
-def test_a_cluster_that_hangs_does_not_block_the_loop(cluster, settings):
-    with socket.create_server(("127.0.0.1", 0)) as hole:  # lets connect, and says nothing
+def test_an_unresponsive_cluster_does_not_block_the_loop(cluster, settings):
+    with socket.create_server(("127.0.0.1", 0)) as hole:  # accepts connections, and never replies
         startup[:] = [hole.getsockname()]
         settings.REDISLOCK_PREFIX = "that hangs"
 

@@ -12,13 +12,13 @@ from tests.lock_tools import start, until
 from tests.tools import wait_until
 
 LEASE = 1.5
-"""Seconds. A holder that is not renewed loses its lock within this time."""
+"""In seconds. Without renewal, a holder loses its lock within this time."""
 
 CONNECTIONS = 4
 
 
 def connected(own_redis):
-    """The number of connections to the server, without the observer's own."""
+    """Return the number of connections to the server, without the observer's own."""
     return len(own_redis.client_list()) - 1
 
 
@@ -28,7 +28,7 @@ def blocked(own_redis):
 
 @contextmanager
 def used_up(client, own_redis):
-    """All connections of the pool wait in a blocking command of somebody else."""
+    """Use all connections of the pool for blocking commands."""
     users = [start(client.blpop, ["busy"], 60) for _ in range(CONNECTIONS)]
     wait_until(lambda: blocked(own_redis) == CONNECTIONS)
     yield
@@ -51,14 +51,14 @@ async def used_up_on_loop(client, own_redis):
 
 @pytest.fixture(params=["ConnectionPool", "BlockingConnectionPool"])
 def options(request):
-    """Options of a pool, and its class by name."""
+    """Return the options of a pool, including its class."""
     options = {"max_connections": CONNECTIONS, "socket_timeout": None}
     if request.param == "BlockingConnectionPool":
         options["timeout"] = 0.5
     return request.param, options
 
 
-def test_a_holder_renews_and_releases_with_a_pool_that_is_used_up(
+def test_a_holder_renews_and_releases_with_an_exhausted_pool(
     own_server, own_redis, options, moving_clock
 ):
     pool_class, options = options
@@ -74,7 +74,7 @@ def test_a_holder_renews_and_releases_with_a_pool_that_is_used_up(
         assert not lock.locked()
 
 
-def test_a_task_renews_and_releases_with_a_pool_that_is_used_up(
+def test_a_task_renews_and_releases_with_an_exhausted_pool(
     own_server, own_redis, options, moving_clock
 ):
     pool_class, options = options

@@ -23,10 +23,10 @@ def held():
 def test_it_holds_the_lock_around_each_call():
     @locks.lock("report")
     def report():
-        """Its text."""
+        """The docstring."""
         return held()
 
-    assert (report.__name__, report.__doc__) == ("report", "Its text.")
+    assert (report.__name__, report.__doc__) == ("report", "The docstring.")
     assert held() == []
     assert report() == ["report"]
     assert held() == []
@@ -101,7 +101,7 @@ async def agenerator():
         (locks.atomic("a"), acoroutine),
     ],
 )
-def test_what_runs_after_its_call_is_refused_at_import(lock, function):
+def test_functions_that_run_after_their_call_are_refused_at_import(lock, function):
     with pytest.raises(TypeError, match=f"cannot decorate .*{function.__name__}"):
         lock(function)
 
@@ -137,13 +137,13 @@ class Dispatched(View):
     ids=["coroutine", "async-generator", "generator", "static", "many", "atomic", "dispatch"],
 )
 @pytest.mark.django_db
-def test_what_is_answered_and_yet_to_run_is_refused(call):
+def test_returned_objects_that_run_later_are_refused(call):
     with pytest.raises(TypeError, match="runs after the"):
         call()
     assert held() == []
 
 
-def test_what_is_awaited_is_held_meanwhile_however_it_is_made():
+def test_the_lock_is_held_while_any_awaitable_runs():
     class Caller:
         async def __call__(self):
             return [info.name async for info in locks.aactive()]
@@ -175,7 +175,7 @@ def test_method_decorator_puts_locks_on_the_methods_of_views():
         assert view.as_view()(RequestFactory().get("/"), pk=1).content == b"report:1"
 
 
-def test_a_name_without_fields_asks_nothing_of_the_call():
+def test_a_name_without_fields_does_not_inspect_the_call():
     def with_tenant(function):
         @functools.wraps(function)
         def wrapper(*args):
@@ -195,14 +195,14 @@ def test_a_name_without_fields_asks_nothing_of_the_call():
 
 
 @pytest.mark.parametrize("name", ["{", "a}b", "{0}", "{}", "{x", "{x!x!}"])
-def test_a_name_that_is_no_template_is_refused_at_import(name):
+def test_an_invalid_template_is_refused_at_import(name):
     with pytest.raises(ImproperlyConfigured, match="name="):
 
         @locks.lock(name)
         def work(x): ...
 
 
-def test_an_argument_that_is_no_name_is_made_one():
+def test_an_invalid_name_from_an_argument_is_made_valid():
     @locks.lock("a:{x}")
     def work(x):
         return held()

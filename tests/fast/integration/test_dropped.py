@@ -16,7 +16,7 @@ from tests.lock_tools import free
 
 @contextmanager
 def no_warning():
-    """Fail if the block, or the garbage that it leaves, warns about a lock object."""
+    """Fail if the block, or the collection of its garbage, warns about a lock object."""
     gc.collect()  # garbage of other tests
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")

@@ -1,4 +1,4 @@
-"""Whether locking works now: `ping()` and `health()`, against servers that are well and ill."""
+"""`ping()` and `health()` with healthy and faulty servers."""
 
 import asyncio
 import contextlib
@@ -48,7 +48,7 @@ CHANGED = (
 
 @pytest.fixture
 def own_server(shared_server):
-    """One server for the tests of this file, which is reset after each of them."""
+    """One server for the tests of this file, which is reset after each test."""
     with redis.Redis.from_url(shared_server.url, decode_responses=True) as client:
         before = {name: client.config_get(name)[name] for name in CHANGED}
         yield shared_server
@@ -68,31 +68,31 @@ def replica(own_server, own_redis):
 
 
 def as_user(alias_on, own_server, own_redis, *rules):
-    """Locks as a user who may do all but what `rules` take away."""
+    """Return locks with a user who has all rights except those that `rules` remove."""
     own_redis.acl_setuser("app", enabled=True, passwords=["+s3cret"], keys=["*"], channels=["*"])
     own_redis.execute_command("ACL", "SETUSER", "app", "+@all", *rules)
     return alias_on(own_server.url.replace("//", "//app:s3cret@"))
 
 
 def fill(client):
-    """Until it refuses to be given more."""
+    """Fill the server until it refuses writes."""
     client.config_set("maxmemory", 0)
     client.set("stuffing", "x" * 2_000_000)
     client.config_set("maxmemory", client.info("memory")["used_memory"] - 1_000_000)
 
 
 BEFORE_EXERCISE = 11 + 2 + 1
-"""Round trips with TIME, a ping, and one to see what the server refuses."""
+"""Round trips before the exercise: TIME, PING, and a test of the scripts."""
 
 
 def examined(meddle, after, timeout=5):
-    """What the health check finds at the alias `own`, with something done in between."""
+    """Run the health check of the alias `own`, and call `meddle` in between."""
     own = servers["own"]
     return run(own.client, meddled(examine(own, thread_renewer, timeout), meddle, after))
 
 
 def meddled(flow, meddle, after):
-    """A flow, with something done at the server after so many operations."""
+    """Run a flow, and call `meddle` after `after` operations."""
     op = next(flow)
     try:
         while True:
@@ -116,7 +116,7 @@ def statuses(health):
 # ping
 
 
-def test_a_ping_takes_and_leaves_a_lock_in_two_round_trips(manager, redis_server):
+def test_a_ping_acquires_and_releases_a_lock_in_two_round_trips(manager, redis_server):
     redis_server.flushdb()
     manager.ping()
     with commands(redis_server) as called:
@@ -129,14 +129,14 @@ def test_a_ping_takes_and_leaves_a_lock_in_two_round_trips(manager, redis_server
     assert manager.history() == ()
 
 
-def test_pings_do_not_meet():
+def test_pings_do_not_conflict():
     with ThreadPoolExecutor(8) as threads:
         assert all(threads.map(lambda _: locks.ping(timeout=10), range(40)))
 
 
 @pytest.mark.parametrize("timeout", [0, -1, "1", None, True, float("inf")])
 @pytest.mark.parametrize("what", ["ping", "aping", "health", "ahealth"])
-def test_a_timeout_has_to_be_one(what, timeout):
+def test_an_invalid_timeout_is_refused(what, timeout):
     async def use():
         await getattr(locks, what)(timeout=timeout)
 
@@ -144,7 +144,7 @@ def test_a_timeout_has_to_be_one(what, timeout):
         asyncio.run(use())
 
 
-def test_a_server_that_hangs_is_an_error_in_time_and_keeps_nothing(
+def test_an_unresponsive_server_is_an_error_in_time_without_leftovers(
     own_locks, own_server, own_redis
 ):
     own_locks.ping()
@@ -153,12 +153,12 @@ def test_a_server_that_hangs_is_an_error_in_time_and_keeps_nothing(
     wait_until(lambda: leftovers(own_redis) == [])
 
 
-def test_a_cancelled_ping_keeps_nothing(own_locks, own_server, own_redis):
+def test_a_cancelled_ping_leaves_no_lock(own_locks, own_server, own_redis):
     async def use():
         await own_locks.aping()
         with hanging(own_server):
             task = asyncio.create_task(own_locks.aping(timeout=5))
-            await asyncio.sleep(0.1)  # it waits for its answer
+            await asyncio.sleep(0.1)  # until the task waits for its reply
             task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
@@ -182,9 +182,7 @@ def test_a_full_server_is_an_error(own_locks, own_redis):
 
 
 @pytest.mark.parametrize("rule", ["-@scripting", "-hset"])
-def test_a_server_that_refuses_what_a_lock_needs_is_an_error(
-    alias_on, own_server, own_redis, rule
-):
+def test_a_server_that_refuses_a_needed_command_is_an_error(alias_on, own_server, own_redis, rule):
     own = as_user(alias_on, own_server, own_redis, rule)
     with pytest.raises(ResponseError, match="permissions"):
         own.ping()
@@ -195,7 +193,7 @@ def test_a_server_that_refuses_what_a_lock_needs_is_an_error(
 # health
 
 
-def test_all_is_well(alias_on, own_server):
+def test_a_healthy_server(alias_on, own_server):
     found = alias_on(own_server.url, socket_timeout=5).health()
     wrong = {each.id: each for each in found.findings if each.status != "ok"}
     assert [each.id for each in found.findings] == list(CHECKS)
@@ -244,7 +242,7 @@ def test_no_server_is_a_finding(alias_on):
 
 
 @pytest.mark.hurried
-def test_a_server_that_hangs_is_found_in_time(own_locks, own_server):
+def test_an_unresponsive_server_is_found_in_time(own_locks, own_server):
     own_locks.ping()
     with hanging(own_server), within(3):
         found = own_locks.health(timeout=0.3)
@@ -252,7 +250,7 @@ def test_a_server_that_hangs_is_found_in_time(own_locks, own_server):
     assert found.get("connection").facts["error"] == "TimeoutError"
 
 
-def test_a_server_that_dies_meanwhile_is_found(alias_on):
+def test_a_server_that_dies_during_the_check_is_found(alias_on):
     with EmbeddedServer() as server:
         alias_on(server.url)
         found = examined(server.stop, after=11)
@@ -326,7 +324,7 @@ def test_a_failed_snapshot(alias_on, aof):
 
 
 def status_of(id, info):
-    """The status of a check for a reply to INFO that no server here gives."""
+    """Return the status of a check for an artificial reply to INFO."""
     return next(each.status for each in check_info(info) if each.id == id)
 
 
@@ -424,19 +422,17 @@ class OwnPool(redis.ConnectionPool):
         return super().make_connection()
 
 
-def test_options_at_which_a_pool_of_ones_own_may_look_are_told_by_the_connection(
-    alias_on, own_server
-):
+def test_client_options_are_read_from_a_connection_of_a_custom_pool(alias_on, own_server):
     found = alias_on(own_server.url, pool_class=OwnPool, socket_timeout="5").health()
     assert found.get("connection").status == "failed"
     assert found.get("client").facts["socket_timeout"] == "5"
 
 
-# What a user of few rights can't ask
+# Users with few rights
 
 
 @pytest.mark.parametrize("rule", ["-info", "-@dangerous"])
-def test_what_may_not_be_asked_is_unknown(alias_on, own_server, own_redis, rule):
+def test_facts_that_the_user_may_not_read_are_unknown(alias_on, own_server, own_redis, rule):
     unknown = {"eviction", "memory", "persistence", "replication", "version"}
     own = as_user(alias_on, own_server, own_redis, rule)
     found = own.health()
@@ -472,18 +468,18 @@ def test_scripts(own_locks, alias_on, own_server, own_redis, rules, status, expe
     wait_until(lambda: own.count() == 0 and leftovers(own_redis) == [])
 
 
-def test_a_user_who_may_not_ask_for_the_time(alias_on, own_server, own_redis):
+def test_a_user_without_the_right_to_time(alias_on, own_server, own_redis):
     own = as_user(alias_on, own_server, own_redis, "-time")
     found = own.health()
     assert found.get("clock").status == "unknown"
     assert found.get("clock").facts == {"needs": "+time"}
     assert found.get("round_trip").facts["samples"] == 10
-    assert found.get("locking").status == "failed"  # the scripts ask for it too
+    assert found.get("locking").status == "failed"  # the scripts also call TIME
 
 
 @pytest.fixture
 def busy(own_server, own_redis):
-    """`own_server` runs a script that does not end, and answers nothing else."""
+    """Run an endless script on `own_server`, which then refuses other commands."""
     own_redis.config_set("lua-time-limit", 1)
     with redis.Redis.from_url(own_server.url, socket_timeout=None) as client:
         running = start(client.eval, "while true do end", 0)
@@ -493,7 +489,7 @@ def busy(own_server, own_redis):
         assert isinstance(running.exception(10), ResponseError)
 
 
-def test_a_server_that_is_busy_lacks_no_right(own_locks, busy):
+def test_a_busy_server_is_not_a_missing_right(own_locks, busy):
     found = own_locks.health()
     assert found.get("scripts").facts == {"refused": ["EVALSHA", "EVAL"]}
     asked = [found.get(id) for id in ("eviction", "memory", "replication", "clock", "version")]
@@ -502,14 +498,14 @@ def test_a_server_that_is_busy_lacks_no_right(own_locks, busy):
 
 
 @pytest.mark.parametrize(("after", "step"), [(2, "hand over"), (4, "hand over"), (9, "release")])
-def test_a_lock_that_the_exercise_loses(own_locks, own_redis, after, step):
+def test_a_lock_that_is_lost_during_the_exercise(own_locks, own_redis, after, step):
     found = examined(own_redis.flushdb, BEFORE_EXERCISE + after)
     assert found.get("scripts").facts == {"step": step, "error": "LockLost"}
     assert leftovers(own_redis) == []
 
 
 @pytest.mark.hurried
-def test_a_server_that_hangs_in_the_exercise(own_locks, own_server, own_redis):
+def test_a_server_that_stops_responding_during_the_exercise(own_locks, own_server, own_redis):
     with contextlib.ExitStack() as stack, within(5):
         hang = partial(stack.enter_context, hanging(own_server))
         found = examined(hang, BEFORE_EXERCISE + 2, timeout=0.5)

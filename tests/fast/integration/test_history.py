@@ -15,7 +15,7 @@ from tests.tools import wait_until
 
 
 def outcomes(manager, name="a"):
-    """The outcomes of the events, the newest first."""
+    """Return the outcomes of the events, newest first."""
     return [event.outcome for event in manager.history(name)]
 
 
@@ -266,7 +266,7 @@ def test_the_queue_has_the_waiters_in_order(manager):
 
 @pytest.fixture
 def forty(manager):
-    """Forty locks. The lease of n0 expires first."""
+    """Hold forty locks. The lease of n0 expires first."""
     held = [manager.lock(f"n{n}", timeout=60 + n, auto_renewal=False) for n in range(40)]
     assert all(lock.acquire() for lock in held)
     yield manager

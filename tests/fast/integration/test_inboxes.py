@@ -1,4 +1,4 @@
-"""The reader of an inbox meets errors, a signal handler, another client, and few connections."""
+"""The reader of an inbox with errors, a signal handler, another client, and few connections."""
 
 import asyncio
 import signal
@@ -16,7 +16,7 @@ from tests.tools import wait_until
 
 @pytest.fixture
 def spoil(redis_server):
-    """Write a value of another type where the inbox is."""
+    """Write a value of another type to the key of the inbox."""
     spoiled = []
 
     def write():
@@ -28,7 +28,7 @@ def spoil(redis_server):
     redis_server.delete(*spoiled)
 
 
-def test_an_error_of_the_reader_reaches_a_thread(spoil):
+def test_an_error_of_the_reader_reaches_a_waiting_thread(spoil):
     with locks.lock("a"):
         waits = start(locks.lock("a").acquire)
         waiting(locks, "a", 1)
@@ -37,7 +37,7 @@ def test_an_error_of_the_reader_reaches_a_thread(spoil):
             waits.result(60)
 
 
-async def test_an_error_of_the_reader_reaches_a_task(spoil):
+async def test_an_error_of_the_reader_reaches_a_waiting_task(spoil):
     async with locks.lock("a"):
         waits = asyncio.create_task(locks.lock("a").aacquire())
         await awaiting(locks, "a", 1)
@@ -114,7 +114,7 @@ def test_a_thread_that_waits_for_several_locks_ends_if_the_server_stops(own_lock
 
 
 @pytest.mark.hurried
-async def test_a_call_that_waits_for_others_has_a_time_limit(alias_on, own_server):
+async def test_a_call_that_waits_for_a_connection_has_a_time_limit(alias_on, own_server):
     manager = alias_on(own_server.url, socket_timeout=None)
     with hanging(own_server):
         calls = [manager.lock(str(number)).aacquire(blocking_timeout=0.1) for number in range(8)]

@@ -1,4 +1,4 @@
-"""A reply that has arrived counts, also if the process was too busy to read it in time."""
+"""A reply that has arrived counts, even if the process was too busy to read it in time."""
 
 import asyncio
 import time
@@ -11,7 +11,7 @@ from tests.faults.proxy import Proxy, runs
 from tests.lock_tools import hanging, until
 
 LIMIT = 0.5
-"""Seconds for which `acquire(blocking_timeout=0.1)` waits for a reply."""
+"""Time limit of `acquire(blocking_timeout=0.1)` for a reply."""
 
 
 @pytest.fixture

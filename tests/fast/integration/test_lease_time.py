@@ -1,4 +1,4 @@
-"""How long a holder counts on its lease, and which process does."""
+"""The lease as seen by the holder, and the process that is the holder."""
 
 from django_redislock import locks
 from django_redislock.engine import renewer
@@ -41,7 +41,7 @@ def test_a_renewed_lease_counts_from_before_the_request(moving_clock, monkeypatc
         assert sent[0] < lock._visible_hold().deadline <= sent[0] + 30
 
 
-def test_a_shorter_lease_does_not_end_the_least_time():
+def test_a_shorter_lease_does_not_end_at_least_for():
     lock = locks.lock("a", timeout=30, at_least_for=60)
     assert lock.acquire()
     lock.extend(5, replace_ttl=True)
@@ -69,7 +69,7 @@ def test_a_lost_lock_is_not_entered_again(moving_clock):
 
 
 def test_a_token_that_is_used_again_is_not_released(moving_clock, monkeypatch):
-    """A release that is still to be repeated may not end the next hold of the same token."""
+    """A pending release must not end the next hold with the same token."""
     first, second = (locks.lock("a", timeout=30) for _ in range(2))
     assert first.acquire(token="t")
     lease = lease_of(first)

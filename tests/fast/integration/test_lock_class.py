@@ -1,4 +1,4 @@
-"""Locks on clients that somebody else made, in place of redis-py's own."""
+"""Locks on existing clients, which replace the locks of redis-py."""
 
 import asyncio
 import gc
@@ -34,9 +34,9 @@ def taken(client, name="a"):
     return bool(client.keys(f"redislock:*:lock:{name}"))
 
 
-# PEXPIRETIME is there from Redis 7 on only.
+# PEXPIRETIME needs Redis 7.
 def ends(client, key):
-    """When the key goes, in about as many milliseconds of the server's clock."""
+    """Return when the key expires, in milliseconds of the server's clock."""
     seconds, microseconds = client.time()
     return seconds * 1000 + microseconds // 1000 + client.pttl(key)
 
@@ -45,7 +45,7 @@ def async_client():
     return redis.asyncio.Redis.from_url(os.environ["REDIS_URL"])
 
 
-# As redis-py's
+# Compatibility with redis-py
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_the_arguments_are_those_of_redis_py(ours, theirs, method):
 
 
 @pytest.mark.parametrize("client", [False, True], ids=["bytes", "str"], indirect=True)
-def test_as_the_class_of_a_clients_locks(client):
+def test_as_the_lock_class_of_a_client(client):
     lock = client.lock("a", timeout=10, lock_class=Lock)
     assert isinstance(lock, Lock)
     assert not lock.locked()
@@ -78,7 +78,7 @@ def test_as_the_class_of_a_clients_locks(client):
     assert not taken(client)
 
 
-def test_positions_mean_what_they_mean_in_redis_py(client):
+def test_positional_arguments_are_those_of_redis_py(client):
     lock = Lock(client, "a", 10, 0.2, False, 3)
     assert (lock.timeout, lock.sleep, lock.blocking, lock.blocking_timeout) == (10, 0.2, False, 3)
     assert lock.redis is client
@@ -115,7 +115,7 @@ def test_a_client_that_keeps_one_connection(redis_server):
             Semaphore(lambda: ClientServer(client), "a", 3).acquire()
 
 
-def test_waiters_leave_a_client_that_keeps_one_connection_to_their_holder(redis_server):
+def test_waiters_do_not_block_the_holder_on_a_single_connection(redis_server):
     client = redis.Redis.from_url(os.environ["REDIS_URL"], single_connection_client=True)
 
     def use():
@@ -134,23 +134,23 @@ def test_waiters_leave_a_client_that_keeps_one_connection_to_their_holder(redis_
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "latin-1"])
-def test_a_name_is_the_same_lock_whatever_the_clients_encoding(encoding):
+def test_a_name_is_the_same_lock_with_any_client_encoding(encoding):
     url, name = os.environ["REDIS_URL"], "Müller"
-    told = {"encoding": encoding, "single_connection_client": True}
+    options = {"encoding": encoding, "single_connection_client": True}
 
     async def is_free():
-        async with redis.asyncio.Redis.from_url(url, **told) as client:
+        async with redis.asyncio.Redis.from_url(url, **options) as client:
             return await AsyncLock(client, name, blocking=False).acquire()
 
     with redis.Redis.from_url(url) as usual, Lock(usual, name):
         assert not asyncio.run(is_free())
-        with redis.Redis.from_url(url, **told) as client:
+        with redis.Redis.from_url(url, **options) as client:
             assert not Lock(client, name, blocking=False).acquire()
 
 
 @pytest.fixture(scope="module")
 def cluster():
-    """The port of a cluster of one server, which has all slots."""
+    """The port of a Cluster with one server, which has all slots."""
     with (
         EmbeddedServer(cluster_enabled="yes", cluster_port=free_port()) as server,
         redis.Redis(port=server.port, decode_responses=True) as client,
@@ -160,9 +160,9 @@ def cluster():
         yield server.port
 
 
-def test_a_cache_whose_client_does_not_know_that_it_is_a_clusters(cluster, alias_on):
+def test_a_cache_client_that_does_not_know_about_the_cluster(cluster, alias_on):
     manager = alias_on(f"redis://127.0.0.1:{cluster}")
-    names = [f"n:{number}" for number in range(20)]  # of many buckets, and so slots
+    names = [f"n:{number}" for number in range(20)]  # in many buckets and slots
     with manager.lock_many(names):
         assert manager.count() == len(names)
         assert set(manager.get_many(names)) == set(names)
@@ -188,7 +188,7 @@ def test_the_locks_of_a_manager_without_a_key_prefix(client, settings, alias_on)
         assert locks.get("a") is None
 
 
-# What goes wrong
+# Errors
 
 
 MISUSES = {"release": (), "extend": (1,), "reacquire": ()}
@@ -233,7 +233,7 @@ def test_raise_on_release_error_can_be_turned_off(client, caplog):
         ({"thread_local": False, "reentrant": True}, ValueError),
     ],
 )
-def test_what_can_not_be_names_the_argument(client, arguments, error):
+def test_an_error_names_the_invalid_argument(client, arguments, error):
     with pytest.raises(error, match=next(iter(arguments))):
         Lock(client, "a", **arguments)
 
@@ -247,7 +247,7 @@ def test_an_argument_that_is_not_a_client_is_refused(lock_class, client):
         lock_class(client, "a")
 
 
-# Whose it is
+# Holders
 
 
 def test_threads_may_share_one(client):
@@ -263,7 +263,7 @@ def test_threads_may_share_one(client):
         lock.release()
 
 
-def test_a_thread_whose_acquire_fails_takes_nothing_from_one_that_shares_it(client, monkeypatch):
+def test_a_failed_acquisition_does_not_affect_another_thread(client, monkeypatch):
     def fail_as_another_gets_it(client, flow):
         monkeypatch.setattr(base, "run", run)
         assert start(lock.acquire).result(60)
@@ -290,7 +290,7 @@ def test_one_renewal_for_all_clients_over_one_pool(client):
         lock.release()
 
 
-def test_who_was_refused_leaves_no_client_behind(client):
+def test_a_refused_acquisition_keeps_no_client_alive(client):
     def refused():
         other = redis.Redis.from_url(os.environ["REDIS_URL"])
         assert not other.lock("a", blocking=False, lock_class=Lock).acquire()
@@ -305,7 +305,7 @@ def test_who_was_refused_leaves_no_client_behind(client):
 # asyncio
 
 
-async def test_as_the_class_of_an_async_clients_locks():
+async def test_as_the_lock_class_of_an_async_client():
     async with async_client() as client:
         lock = client.lock("a", timeout=10, lock_class=AsyncLock)
         async with lock:
@@ -322,7 +322,7 @@ async def test_as_the_class_of_an_async_clients_locks():
             await lock.release()
 
 
-async def test_who_was_refused_leaves_no_async_client_behind():
+async def test_a_refused_acquisition_keeps_no_async_client_alive():
     async def refused():
         async with async_client() as other:
             assert not await other.lock("a", blocking=False, lock_class=AsyncLock).acquire()
@@ -334,7 +334,7 @@ async def test_who_was_refused_leaves_no_async_client_behind():
         assert [each() for each in clients] == [None] * 3
 
 
-async def test_an_async_client_whose_idle_connection_was_closed_is_no_error():
+async def test_a_closed_idle_connection_of_an_async_client_causes_no_error():
     with EmbeddedServer() as server, redis.Redis.from_url(server.url) as other:
         async with redis.asyncio.Redis.from_url(server.url) as client:
             for _ in range(2):
@@ -360,7 +360,7 @@ async def test_the_loss_of_an_async_lock():
             await client.flushdb()
 
 
-async def test_an_aborted_task_ends_with_the_loss_whatever_the_release_may_raise():
+async def test_an_aborted_task_ends_with_the_loss_although_the_release_raises():
     options = {"timeout": 1, "on_lost": "abort", "raise_on_release_error": False}
 
     async def lose():
@@ -372,7 +372,7 @@ async def test_an_aborted_task_ends_with_the_loss_whatever_the_release_may_raise
         await asyncio.create_task(lose())
 
 
-async def test_one_that_must_be_left_by_async_with():
+async def test_an_async_lock_needs_async_with():
     async with async_client() as client:
         with pytest.raises(TypeError, match="async with"), AsyncLock(client, "a"):
             pass
@@ -384,6 +384,6 @@ async def test_one_that_must_be_left_by_async_with():
         assert len(await work(1)) == 1
 
 
-async def test_the_async_twins_of_a_sync_client_say_what_they_need(client):
+async def test_async_methods_with_a_sync_client_are_an_error(client):
     with pytest.raises(TypeError, match=r"redis\.asyncio"):
         await Lock(client, "a").aacquire()

@@ -34,7 +34,7 @@ def release(held):
         lock.release()
 
 
-def test_active_tells_of_what_is_held(manager):
+def test_active_lists_the_held_locks(manager):
     held = hold(manager, "a", "b", "c")
     assert manager.count() == 3
     assert names(manager.active()) == names(manager.active(kind="mutex")) == ["a", "b", "c"]
@@ -89,7 +89,7 @@ def test_active_finds_all_locks_of_a_large_bucket_although_one_is_renewed(redis_
     redis_server.flushdb()
 
 
-def test_what_ran_out_is_not_told_for_as_long_as_a_longer_lease_would_have_lasted(manager):
+def test_an_expired_hold_is_not_listed_although_another_lease_lasts(manager):
     long = manager.semaphore("a", 2, timeout=3600, auto_renewal=False)
     short = manager.semaphore("a", 2, timeout=0.3, auto_renewal=False)
     assert long.acquire()
@@ -105,8 +105,8 @@ def test_force_release_frees_it(manager, forced):
     token = lock.token
     assert manager.force_release("a") == 1
     assert manager.get("a") is None
-    told = {"using": manager.alias, "name": "a", "tokens": (token,), "user": None}
-    assert forced == [{"sender": LockManager, **told}]
+    expected = {"using": manager.alias, "name": "a", "tokens": (token,), "user": None}
+    assert forced == [{"sender": LockManager, **expected}]
     with pytest.raises(LockLost):
         lock.release()
 
@@ -137,7 +137,7 @@ def test_a_failing_receiver_does_not_prevent_a_forced_release(manager):
         lock.release()
 
 
-def test_a_lock_between_two_holders_is_told_as_waiting(redis_server):
+def test_a_lock_between_two_holders_is_shown_as_waiting(redis_server):
     keys = locks._keys.of("a")
     lock = locks.lock("a", auto_renewal=False)
     assert lock.acquire()

@@ -31,7 +31,7 @@ def test_all_are_held_and_released(manager):
     assert held() == []
 
 
-def test_who_gets_not_all_keeps_none():
+def test_a_partial_acquisition_keeps_no_lock():
     with locks.lock("c"):
         assert not locks.lock_many(NAMES, blocking=False).acquire()
         assert not locks.lock_many(NAMES, blocking_timeout=0.1).acquire()
@@ -41,7 +41,7 @@ def test_who_gets_not_all_keeps_none():
         assert held() == ["c"]
 
 
-def test_two_that_want_the_same_in_other_orders_never_wait_for_each_other():
+def test_the_order_of_names_cannot_cause_a_deadlock():
     counts = {"n": 0}
 
     def use(names):
@@ -56,7 +56,7 @@ def test_two_that_want_the_same_in_other_orders_never_wait_for_each_other():
     assert held() == []
 
 
-def test_names_that_come_twice_count_once():
+def test_duplicate_names_count_once():
     with locks.lock_many(["a", "a"]) as lock:
         assert lock.names == ("a",)
         assert repr(lock) == "<MultiLock 'a'>"
@@ -64,7 +64,7 @@ def test_names_that_come_twice_count_once():
 
 
 @pytest.mark.parametrize(("wait", "gets"), [(None, True), (20, True), (0.8, False)])
-def test_if_one_is_lost_while_another_is_waited_for_all_are_asked_for_again(wait, gets):
+def test_if_a_lock_is_lost_during_a_wait_all_are_requested_again(wait, gets):
     holder = locks.lock("b")
     assert holder.acquire()
     many = locks.lock_many(["b", "a"], timeout=0.5, auto_renewal=False, blocking_timeout=wait)
@@ -86,7 +86,7 @@ def test_if_one_is_lost_while_another_is_waited_for_all_are_asked_for_again(wait
     wait_until(lambda: held() == [])
 
 
-def test_where_more_than_one_goes_wrong_the_first_is_told(own_locks, own_server):
+def test_the_first_of_several_errors_is_raised(own_locks, own_server):
     lock = own_locks.lock_many(NAMES)
     assert lock.acquire()
     own_server.stop()
@@ -114,7 +114,7 @@ def test_as_a_decorator():
     assert held() == []
 
 
-def test_who_gets_not_all_leaves_no_cooldown():
+def test_a_partial_acquisition_leaves_no_cooldown():
     with locks.lock("b"):
         assert not locks.lock_many(["a", "b"], at_least_for=30, blocking=False).acquire()
         assert held() == ["b"]
@@ -134,14 +134,14 @@ def test_the_loss_of_several_calls_on_lost_once():
     assert lost == [lock]
 
 
-def test_an_acquisition_that_is_closed_is_left_to_run_out():
+def test_an_acquisition_that_is_closed_expires():
     many = locks.lock_many(["a", "b"], timeout=0.5)
     call = acquire_call(many)
     flow = many._acquire(call)
     flow.send(_perform(many._server().client, next(flow)))
     assert held() == ["a"]
     flow.close()
-    del flow, call  # nobody else refers to the lease
+    del flow, call  # the last references to the lease
     wait_until(lambda: held() == [])
 
 

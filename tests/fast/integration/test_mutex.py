@@ -71,7 +71,7 @@ def test_blocking_timeout_ends_the_wait(manager):
         assert manager.get("a").waiters == 0
 
 
-def test_with_raises_where_it_can_not_be_had(manager):
+def test_with_raises_if_the_lock_is_not_acquired(manager):
     lock = manager.lock("a", blocking=False)
     with manager.lock("a"), pytest.raises(LockError, match="'a'") as caught, lock:
         pytest.fail("two hold it")
@@ -79,7 +79,7 @@ def test_with_raises_where_it_can_not_be_had(manager):
     assert caught.value.lock_name == "a"
 
 
-def test_an_error_in_the_block_goes_on_and_the_lock_is_released(manager):
+def test_an_error_in_the_block_propagates_and_the_lock_is_released(manager):
     with pytest.raises(ZeroDivisionError), manager.lock("a"):
         raise ZeroDivisionError
     assert manager.get("a") is None
@@ -91,7 +91,7 @@ def test_an_error_in_the_block_wins_over_a_lost_lock(manager, caplog):
     assert "Lock not released after an exception in its block: name='a'" in caplog.text
 
 
-def test_it_is_not_released_by_who_does_not_hold_it(manager):
+def test_only_the_holder_can_release_a_lock(manager):
     with pytest.raises(LockNotOwnedError, match="'a'") as caught:
         manager.lock("a").release()
     assert isinstance(caught.value, redis.exceptions.LockNotOwnedError)
@@ -119,7 +119,7 @@ def test_a_thread_that_acquires_its_own_lock_again_gets_an_error(manager):
         manager.lock("a").acquire()
 
 
-def test_a_thread_waits_for_its_own_lease_if_that_is_not_renewed(manager):
+def test_a_thread_waits_for_its_own_lease_without_renewal(manager):
     first = manager.lock("a", timeout=0.6, auto_renewal=False)
     assert first.acquire()
     with manager.lock("a") as second:
@@ -127,7 +127,7 @@ def test_a_thread_waits_for_its_own_lease_if_that_is_not_renewed(manager):
         assert second.owned()
 
 
-def test_who_holds_it_and_asks_again_for_a_while_is_kept_out(manager):
+def test_a_holder_that_acquires_again_with_a_timeout_is_refused(manager):
     with manager.lock("a"):
         assert manager.lock("a").acquire(blocking_timeout=0.05) is False
 
@@ -156,7 +156,7 @@ def test_an_extended_lease_lasts_on_the_holders_clock_too(manager):
         lock.assert_held()
 
 
-def test_a_lease_that_ran_out_is_lost(manager):
+def test_an_expired_lease_is_lost(manager):
     lock = manager.lock("a", timeout=0.05, auto_renewal=False)
     assert lock.acquire()
     wait_until(lambda: lock.lost)
@@ -208,16 +208,16 @@ def test_a_waiter_that_acquires_is_shown_as_the_holder(manager):
 
 
 def test_metadata_is_shown_as_json(manager):
-    told = {"why": "Ünïcode <b>", "list": [1, None, {"a": 0.5}]}
+    metadata = {"why": "Ünïcode <b>", "list": [1, None, {"a": 0.5}]}
     others = {"when": datetime(2024, 5, 1, tzinfo=UTC), "id": UUID(int=1)}
     texts = {"when": "2024-05-01T00:00:00Z", "id": str(UUID(int=1))}
-    with manager.lock("a", metadata=told | others):
-        assert manager.get("a").metadata == told | texts
+    with manager.lock("a", metadata=metadata | others):
+        assert manager.get("a").metadata == metadata | texts
     with manager.lock("a"):
         assert manager.get("a").metadata == {}
 
 
-def test_what_is_told_of_a_lock(manager):
+def test_the_information_about_a_lock(manager):
     with manager.lock("a", timeout=timedelta(seconds=20)) as lock:
         info = manager.get("a")
         assert info.token == lock.token == UUID(lock.token).hex
@@ -229,14 +229,14 @@ def test_what_is_told_of_a_lock(manager):
     assert info.expires_at - info.acquired_at == timedelta(seconds=20)
 
 
-def test_both_backends_meet_on_one_lock():
+def test_both_backends_share_a_lock():
     with locks.using("default").lock("a"):
         assert locks.using("django_redis").lock("a", blocking=False).acquire() is False
         assert locks.using("django_redis").get("a").holder.pid == os.getpid()
 
 
 @pytest.mark.parametrize("additional", [0, -1, float("nan"), float("inf"), "5", 1e300])
-def test_an_extension_that_can_not_be_meant_is_refused_by_name_and_value(manager, additional):
+def test_an_invalid_extension_is_refused_by_name_and_value(manager, additional):
     with manager.lock("a", timeout=20) as lock:
         with pytest.raises((ValueError, TypeError), match="additional_time") as caught:
             lock.extend(additional)
@@ -253,12 +253,12 @@ def test_a_lease_that_is_extended_ends_in_ten_years_at_most(manager):
 
 
 @pytest.mark.parametrize("wait", [timedelta.max, 2**31, 1e10, 1e300])
-def test_a_wait_can_be_as_long_as_one_likes(manager, wait):
+def test_a_wait_can_be_very_long(manager, wait):
     with manager.lock("a", blocking_timeout=wait) as lock:
         assert lock.owned()
 
 
-def test_an_interrupt_just_when_it_was_acquired_leaves_nothing(monkeypatch):
+def test_an_interrupt_right_after_the_acquisition_leaves_no_lock(monkeypatch):
     def run_and_interrupt(client, flow):
         run(client, flow)
         raise KeyboardInterrupt
@@ -290,7 +290,7 @@ def leave_with(lock):
 @pytest.mark.parametrize(
     ("leave", "method", "first"),
     [
-        # No code of the package runs yet at the first two steps of release().
+        # During the first two steps of release(), no code of the package runs.
         (leave_by_hand, base.BaseLock.release, 3),
         (leave_with, base.BaseLock.__exit__, 1),
     ],
@@ -336,11 +336,11 @@ def handle(number, frame):
         frame = frame.f_back
     raise Alarm
 
-# Nothing ends the wait if Python swallows the exception in a finalizer: hence a short lease.
+# If Python discards the exception in a finalizer, only the short lease ends the wait.
 lock, struck, held = locks.lock("a", timeout=5), 0, 0
 signal.signal(signal.SIGALRM, handle)
 for _ in range(300):
-    # It may be raised as the inner one is left. redis-py 5 may replace it by the other error.
+    # The signal may come during the exit of the inner one. redis-py 5 may raise the other error.
     with suppress(Alarm), suppress(Alarm, UnboundLocalError):
         signal.setitimer(signal.ITIMER_REAL, random.uniform(1e-6, 600e-6))
         with lock:
@@ -357,7 +357,7 @@ hear()
 
 
 def test_signal_handlers_that_raise_at_any_moment_leave_nothing_held():
-    # Coverage would keep a lock, too, if a handler raises while it measures.
+    # Without coverage, which also keeps a lock if a handler raises during a measurement.
     with Child(SIGNALS, COVERAGE_PROCESS_START="", COVERAGE_PROCESS_CONFIG="") as child:
         child.expect("struck True held 0")
         free(locks, "a", timeout=10)
@@ -408,7 +408,7 @@ ENTERING = [
     *("current_owner", "HoldTable.begin_block", "HoldTable.of", "Hold.is_inherited"),
     "Lease.is_inherited",
 ]
-"""What is entered between the answer and the block."""
+"""Functions that are entered between the reply and the block."""
 
 
 @pytest.mark.parametrize("place", ["register", "Renewer.watch", *ENTERING])
@@ -434,9 +434,9 @@ def test_an_interrupt_after_an_acquisition_releases_the_lock(place, least, colou
     ("where", "name"), [(base, "register"), (base, "Hold"), (leases.HoldTable, "begin_block")]
 )
 async def test_an_error_after_an_acquisition_releases_the_lock(monkeypatch, where, name):
-    # As above, but coverage measures it, which the tracing of an interrupt prevents.
+    # As above, but without tracing, so that coverage can measure it.
     lock = locks.lock("a", timeout=600)
-    monkeypatch.setattr(where, name, None)  # so a call raises
+    monkeypatch.setattr(where, name, None)  # so that a call raises
     with pytest.raises(TypeError, match="not callable"):
         lock.__enter__()
     free(locks, "a")
@@ -446,7 +446,7 @@ async def test_an_error_after_an_acquisition_releases_the_lock(monkeypatch, wher
 
 
 @pytest.mark.parametrize("place", ENTERING)
-def test_an_interrupt_as_it_is_entered_again_leaves_it_to_who_holds_it(place):
+def test_an_interrupt_during_reentry_leaves_the_lock_to_its_holder(place):
     with locks.lock("a", timeout=600, reentrant=True) as lock:
         with interrupt_where(place, leases_of):
             lock.__enter__()
@@ -455,7 +455,7 @@ def test_an_interrupt_as_it_is_entered_again_leaves_it_to_who_holds_it(place):
     assert not locks.get("a")
 
 
-def test_who_ended_without_a_release_is_forgotten():
+def test_a_holder_that_ended_without_a_release_is_forgotten():
     lock = locks.semaphore("a", 3, timeout=1)
     for _ in range(2):
         start(lock.acquire).result(60)

@@ -10,7 +10,7 @@ from django_redislock.engine.runners import run
 from tests.lock_tools import commands, free, start
 
 
-def test_a_reader_that_would_write_is_told_that_it_waits_for_itself():
+def test_a_reader_that_acquires_the_write_lock_gets_an_error():
     with locks.read_lock("rw"), pytest.raises(LockError, match="by this thread"):
         locks.write_lock("rw").acquire()
     with locks.write_lock("rw"), pytest.raises(LockError, match="by this thread"):
@@ -24,7 +24,7 @@ def test_one_name_is_of_one_kind_while_it_is_held():
         locks.lock("x").acquire()
 
 
-def test_who_holds_a_reentrant_lock_enters_again_without_a_word_to_redis(redis_server):
+def test_reentry_sends_no_request(redis_server):
     def nested(depth):
         with locks.lock("a", reentrant=True) as lock:
             assert lock.owned()
@@ -56,7 +56,7 @@ async def test_reentrancy_goes_by_task_in_async():
     assert await locks.aget("a") is None
 
 
-def test_a_lock_stays_taken_for_its_least_time_however_soon_it_is_released():
+def test_a_lock_released_early_stays_held_during_its_cooldown():
     with locks.lock("tick", timeout=0.2, at_least_for=0.5) as lock:
         acquired = locks.get("tick").acquired_at
     assert lock.token is None
@@ -90,7 +90,7 @@ def test_decorators_keep_limit_and_weight():
     assert use("x") == (3, 2)
 
 
-def test_its_holder_can_not_cut_short_the_least_time():
+def test_the_holder_cannot_shorten_the_cooldown():
     with locks.lock("tick", timeout=1, at_least_for=100) as lock:
         lock.reacquire()
         lock.extend(1, replace_ttl=True)

@@ -92,7 +92,7 @@ def test_a_lock_that_cannot_be_inherited_is_released(own_server, own_locks):
 
 @pytest.fixture
 def hasty(alias_on, own_server):
-    """A manager whose client does not wait long for Redis, and a queue lock."""
+    """A manager whose client has a short timeout, and a queue lock."""
     own = alias_on(own_server.url, socket_timeout=0.2)
     return own, QueueLock(own.lock(NAME), "a-token", TASK)
 

@@ -1,4 +1,4 @@
-"""A majority of independent servers: what holds while some are away, and what when too many."""
+"""Quorums: a majority of independent servers, some or most of which are unreachable."""
 
 import asyncio
 import contextlib
@@ -37,22 +37,22 @@ from tests.lock_tools import (
 )
 from tests.tools import leftovers, wait_until
 
-pytestmark = pytest.mark.xdist_group("quorum")  # its servers are started once
+pytestmark = pytest.mark.xdist_group("quorum")  # its servers start once
 
 ALL = ["q0", "q1", "q2", "q3", "q4"]
 
 WITH_A_CLUSTER = ["default", "q1", "q2"]
-"""The first is the Cluster of the client below."""
+"""The first alias uses the Cluster client below."""
 
 OTHERWISE = ["r0", "r1", "r2", "r3", "r4"]
-"""The same servers from the last to the first: for who asks them in that order."""
+"""The same servers in reverse order, for clients that ask them in that order."""
 
 BOUND = 3
-"""Seconds, generous for a busy machine, within which nothing that hangs may keep a caller."""
+"""Time limit for calls with unresponsive servers, also on a busy machine."""
 
 
 def of_a_cluster_that_is_away():
-    """What REDISLOCK_CLIENT names: to make such a client is to connect."""
+    """For REDISLOCK_CLIENT. Such a client connects when it is made."""
     return redis.RedisCluster(host="127.0.0.1", port=1)
 
 
@@ -61,7 +61,7 @@ def async_of_a_cluster_that_is_away():
 
 
 class Five:
-    """The servers of the aliases q0 to q4, to be killed, started empty and stopped for a while."""
+    """The servers of the aliases q0 to q4. They can be killed, started empty and paused."""
 
     def __init__(self) -> None:
         self.servers = [EmbeddedServer() for _ in ALL]
@@ -78,7 +78,7 @@ class Five:
         self._together(EmbeddedServer.stop, [self.servers[number] for number in numbers])
 
     def start(self, *numbers: int) -> None:
-        """They have lost their data."""
+        """Start servers again, without their data."""
         self._together(EmbeddedServer.start, [self.servers[number] for number in numbers])
         self.away.difference_update(numbers)
 
@@ -120,7 +120,7 @@ class Five:
 
 
 def _forget_what_ran_out(client):
-    # An index does so itself when it is next read.
+    # The next read of an index would do the same.
     for index in client.keys("*:index"):
         client.zremrangebyscore(index, "-inf", time.time() * 1000)
 
@@ -146,8 +146,8 @@ GRACE = protocol.FINAL_REPLY_TIMEOUT_SECONDS
 
 @pytest.fixture
 def five(all_five, settings, monkeypatch) -> Iterator[Five]:
-    """Five servers that the test may break; it must leave nothing at those it left running.
-    They are not taken for away because the machine is busy."""
+    """Five servers that the test may break. It must leave no key on the running ones. Long
+    timeouts, so that a busy machine does not make a server unreachable."""
     settings.CACHES = {**settings.CACHES, **caches(all_five)}
     monkeypatch.setattr(primitive, "MAX_REPLY_SECONDS", 10.0)
     monkeypatch.setattr(primitive, "MAX_REPLY_FRACTION", 0.3)
@@ -160,7 +160,7 @@ def five(all_five, settings, monkeypatch) -> Iterator[Five]:
 
 @pytest.fixture
 def hanging(five, monkeypatch):
-    """The context in which some hang, for quorums that are as patient as ever."""
+    """Return a context manager that pauses servers, for quorums with the usual timeouts."""
     monkeypatch.setattr(primitive, "MAX_REPLY_SECONDS", REPLY_SECONDS)
     monkeypatch.setattr(primitive, "MAX_REPLY_FRACTION", REPLY_FRACTION)
     monkeypatch.setattr(protocol, "FINAL_REPLY_TIMEOUT_SECONDS", GRACE)
@@ -172,7 +172,7 @@ def quorum(name="a", using=ALL, **options):
 
 
 def alone(alias, name="a", **options):
-    """What another's quorum has of `name` at one server."""
+    """Return a lock that another quorum has on one server."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)
         return quorum(name, [alias], **options)
@@ -183,7 +183,7 @@ def at(alias, name="a"):
 
 
 def holders(five, name="a"):
-    """The aliases at which it is held."""
+    """Return the aliases on which the lock is held."""
     return [
         alias
         for number, alias in enumerate(ALL)
@@ -199,7 +199,7 @@ def test_the_error_names_the_holder_if_a_server_is_away(five):
         assert caught.value.holder == at(ALL[1]).holder
 
 
-# Nobody else wants it, and all servers are there
+# Without contention and faults
 
 
 def test_it_is_held_at_every_server(five):
@@ -276,14 +276,14 @@ def test_as_a_context_manager_and_as_a_decorator(five):
         pass
 
 
-def test_using_may_be_any_iterable_and_the_managers_own_alias_is_not_used(five):
+def test_using_may_be_any_iterable_and_replaces_the_managers_alias(five):
     five.kill(0)
     with locks.using("q0").quorum("a", using=(alias for alias in ALL[1:4])) as lock:
         assert lock.owned()
         assert holders(five) == ["q1", "q2", "q3"]
 
 
-def test_it_stays_taken_for_its_least_time(five):
+def test_it_stays_held_during_its_cooldown(five):
     began = time.monotonic()
     with quorum(at_least_for=0.5, timeout=2.5):
         pass
@@ -292,10 +292,10 @@ def test_it_stays_taken_for_its_least_time(five):
         assert time.monotonic() - began > 0.45
 
 
-# For how long it is held
+# The validity
 
 
-def test_what_is_valid_is_less_than_the_lease_and_follows_renewals(five, moving_clock):
+def test_validity_is_shorter_than_the_lease_and_follows_renewals(five, moving_clock):
     with quorum(timeout=30) as lock:
         first = lock.validity
         assert 25 < first <= 30 * 0.99 - 0.002
@@ -309,29 +309,29 @@ def test_what_is_valid_is_less_than_the_lease_and_follows_renewals(five, moving_
         assert 90 < lock.validity <= 100 * 0.99 - 0.002
 
 
-def test_the_drift_of_clocks_is_taken_off_the_least_time_too(five):
+def test_clock_drift_is_subtracted_from_at_least_for_too(five):
     with quorum(timeout=0.1, at_least_for=0.5, auto_renewal=False) as lock:
         assert lock.validity <= 0.5 * 0.99 - 0.002
 
 
-# How it is lost
+# Losses
 
 
-def test_a_loss_is_reported_once_and_not_before_the_majority_is_gone(five, moving_clock):
-    told = []
-    lock = quorum(timeout=30, on_lost=told.append)
+def test_a_loss_is_reported_once_and_only_without_a_majority(five, moving_clock):
+    reported = []
+    lock = quorum(timeout=30, on_lost=reported.append)
     assert lock.acquire()
     for alias in ("q1", "q3"):
         assert locks.using(alias).force_release("a") == 1
     moving_clock.forward(15)
-    assert told == []
+    assert reported == []
     lock.assert_held()
     assert locks.using("q0").force_release("a") == 1
     for _ in range(3):
         moving_clock.forward(15)
     assert lock.lost
     assert lock.validity == 0
-    assert told == [lock]
+    assert reported == [lock]
     with pytest.raises(LockLost):
         lock.release()
 
@@ -358,7 +358,7 @@ def use_once(seconds, using=ALL):
 # Servers that are killed
 
 
-def test_it_goes_on_without_two_of_five(five, moving_clock):
+def test_it_works_without_two_of_five_servers(five, moving_clock):
     five.kill(*random.sample(range(5), 2))
     lock = quorum()
     with within(BOUND):
@@ -380,9 +380,9 @@ def test_it_goes_on_without_two_of_five(five, moving_clock):
         assert holders(five) == ALL
 
 
-def test_it_goes_on_when_two_are_killed_under_its_holder(five, moving_clock):
-    told = []
-    lock = quorum(on_lost=told.append)
+def test_it_survives_the_loss_of_two_servers_during_a_hold(five, moving_clock):
+    reported = []
+    lock = quorum(on_lost=reported.append)
     assert lock.acquire()
     five.kill(0, 2)
     for _ in range(2):
@@ -392,23 +392,23 @@ def test_it_goes_on_when_two_are_killed_under_its_holder(five, moving_clock):
     five.start(0)
     assert not quorum(blocking=False).acquire()
     five.kill(4)
-    assert told == []
+    assert reported == []
     moving_clock.forward(16)
     moving_clock.forward(15)
-    assert told == [lock]
+    assert reported == [lock]
     with pytest.raises((LockLost, ConnectionError)):
         lock.release()
-    assert told == [lock]
+    assert reported == [lock]
 
 
 @pytest.fixture
 def cluster_away(five, settings):
     settings.REDISLOCK_CLIENT = f"{__name__}.of_a_cluster_that_is_away"
     settings.REDISLOCK_ASYNC_CLIENT = f"{__name__}.async_of_a_cluster_that_is_away"
-    settings.REDISLOCK_PREFIX = "of the cluster"  # a server of its own
+    settings.REDISLOCK_PREFIX = "of the cluster"  # makes a new server object
 
 
-def test_it_goes_on_without_a_cluster_that_is_the_first_of_them(cluster_away):
+def test_it_works_without_an_unreachable_cluster_as_first_server(cluster_away):
     async def use():
         assert not await lock.alocked()
         async with lock:
@@ -429,26 +429,26 @@ def test_it_goes_on_without_a_cluster_that_is_the_first_of_them(cluster_away):
 
 
 @pytest.mark.parametrize("using", [WITH_A_CLUSTER, WITH_A_CLUSTER[::-1]])
-def test_settings_that_are_wrong_are_no_server_that_is_away(cluster_away, settings, using):
+def test_wrong_settings_do_not_count_as_an_unreachable_server(cluster_away, settings, using):
     settings.REDISLOCK_ASYNC_CLIENT = None
     lock = quorum(using=using)
     for ask in (lock.aacquire, lock.alocked):
         with pytest.raises(ImproperlyConfigured, match="REDISLOCK_ASYNC_CLIENT is not set"):
             asyncio.run(ask())
-    settings.REDISLOCK_CLIENT = f"{__name__}.quorum"  # makes something else
+    settings.REDISLOCK_CLIENT = f"{__name__}.quorum"  # returns another type of object
     settings.REDISLOCK_PREFIX = "of no client"
     for ask in (lock.acquire, lock.locked):
         with pytest.raises(ImproperlyConfigured, match="REDISLOCK_CLIENT must return a"):
             ask()
 
 
-def test_without_a_majority_such_a_cluster_is_told_of(five, cluster_away):
+def test_without_a_majority_the_error_counts_an_unreachable_cluster(five, cluster_away):
     five.kill(1)
     with pytest.raises(ConnectionError, match="needs 2 of 3 servers, but 2 failed"):
         quorum(using=WITH_A_CLUSTER).acquire()
 
 
-def test_without_three_of_five_it_is_refused_at_once(five):
+def test_without_three_of_five_servers_it_is_refused_at_once(five):
     five.kill(0, 2, 3)
     for wait in ({"blocking": False}, {"blocking_timeout": 5}, {}):
         with (
@@ -463,7 +463,7 @@ def test_without_three_of_five_it_is_refused_at_once(five):
     five.none_left()
 
 
-def test_who_waits_at_a_server_that_is_killed_waits_on_at_the_next(five):
+def test_a_waiter_continues_on_the_next_server_if_its_server_dies(five):
     entered = []
 
     def hold():
@@ -481,13 +481,13 @@ def test_who_waits_at_a_server_that_is_killed_waits_on_at_the_next(five):
     assert entered[0] > fence
 
 
-# Servers that hang
+# Unresponsive servers
 
 
-def test_what_hangs_at_two_of_five_keeps_nobody_long(five, hanging):
+def test_two_unresponsive_servers_of_five_cause_no_long_delay(five, hanging):
     lock = quorum()
     with lock:
-        pass  # its connections are open
+        pass  # opens the connections
     with hanging(0, 3):
         for ask in (lock.acquire, lock.locked, lambda: lock.extend(10), lock.owned):
             with within(BOUND):
@@ -499,7 +499,7 @@ def test_what_hangs_at_two_of_five_keeps_nobody_long(five, hanging):
     five.none_left(timeout=15)
 
 
-def test_what_hangs_at_two_of_five_keeps_nobody_long_in_async_too(five, hanging):
+def test_two_unresponsive_servers_of_five_cause_no_long_delay_in_async(five, hanging):
     async def use():
         lock = quorum()
         async with lock:
@@ -512,14 +512,14 @@ def test_what_hangs_at_two_of_five_keeps_nobody_long_in_async_too(five, hanging)
                 await lock.arelease()
         await until(nothing)
 
-    async def nothing():  # the loop must live on, as its renewal gives back
+    async def nothing():  # the renewal of the loop must run until it has released the locks
         return not any(five.left())
 
     asyncio.run(use())
 
 
 @pytest.mark.parametrize("connected", [True, False], ids=["connected", "not connected"])
-def test_three_that_hang_are_a_refusal(five, hanging, connected):
+def test_three_unresponsive_servers_are_a_refusal(five, hanging, connected):
     if connected:
         with quorum():
             pass
@@ -533,7 +533,7 @@ def test_three_that_hang_are_a_refusal(five, hanging, connected):
 # Servers that lose their data
 
 
-def test_a_server_that_stays_away_for_a_lease_lets_nobody_in_beside_the_holder(five):
+def test_a_server_that_restarts_after_a_lease_admits_no_second_holder(five):
     lease, three, restarted = 1, ["q0", "q1", "q2"], random.choice([0, 1])
     five.kill(2)
     first = quorum(using=three, timeout=lease)
@@ -561,8 +561,8 @@ def test_a_server_that_stays_away_for_a_lease_lets_nobody_in_beside_the_holder(f
 # Fencing tokens
 
 
-def test_tokens_grow_over_every_two_majorities(five):
-    # What a holder has noted at a bare majority, whoever comes by any other must exceed.
+def test_tokens_grow_across_different_majorities(five):
+    # A token that was recorded by one majority must be less than the next token of any other.
     random_majorities = [random.sample(ALL, 3) for _ in range(30)]
     seen = [0]
     for majority in random_majorities:
@@ -573,7 +573,7 @@ def test_tokens_grow_over_every_two_majorities(five):
 
 
 def raise_counter(five, number, *, days, name="a"):
-    """The server's clock was ahead when it gave its last token."""
+    """Let the last token of a server come from a clock that was ahead."""
     with alone(ALL[number], name) as lock:
         ahead = lock.fence_token + days * 86400 * 10**6
         client = five.clients[number]
@@ -582,10 +582,10 @@ def raise_counter(five, number, *, days, name="a"):
     return ahead
 
 
-# Who waits
+# Waiters
 
 
-def test_tasks_and_threads_enter_in_order_of_arrival(five):
+def test_tasks_and_threads_acquire_in_order_of_arrival(five):
     entered = []
 
     async def hold(number):
@@ -609,7 +609,7 @@ def test_tasks_and_threads_enter_in_order_of_arrival(five):
     assert entered == list(range(6))
 
 
-def test_who_waits_sits_in_a_pop_at_the_first_server_only(five):
+def test_a_waiter_blocks_only_on_the_first_server(five):
     with quorum(), contextlib.ExitStack() as stack:
         called = [stack.enter_context(commands(client)) for client in five.clients]
         waiter = start(lambda: quorum().acquire(blocking_timeout=0.8))
@@ -622,7 +622,7 @@ def test_who_waits_sits_in_a_pop_at_the_first_server_only(five):
 
 
 @pytest.mark.parametrize("taken", [("q2", "q3", "q4"), ("q0", "q2", "q4")])
-def test_a_minority_is_given_back_when_the_wait_is_over(five, taken):
+def test_a_minority_is_released_after_the_wait(five, taken):
     others = [alone(alias) for alias in taken]
     assert all(other.acquire() for other in others)
     for wait in ({"blocking": False}, {"blocking_timeout": 0}, {"blocking_timeout": 0.5}):
@@ -636,7 +636,7 @@ def test_a_minority_is_given_back_when_the_wait_is_over(five, taken):
     assert waiter.result(60)
 
 
-def test_a_minority_of_others_keeps_nobody_out(five):
+def test_another_holder_with_a_minority_does_not_block(five):
     others = [alone("q3"), alone("q4")]
     assert all(other.acquire() for other in others)
     with within(BOUND):
@@ -648,8 +648,8 @@ def test_a_minority_of_others_keeps_nobody_out(five):
         assert locks.using(alias).force_release("a") == 1
 
 
-def test_rivals_that_each_have_a_minority_both_give_back_and_get_in(five):
-    # One has q0 and q1, the other q3 and q4, and q2 is away: nobody can have a majority.
+def test_rivals_with_a_minority_each_release_it_and_then_acquire(five):
+    # One rival has q0 and q1, the other q3 and q4, and q2 is unreachable.
     mine, others = [alone("q0"), alone("q1")], [alone("q4"), alone("q3")]
     five.kill(2)
     assert all(lock.acquire() for lock in mine + others)
@@ -659,7 +659,7 @@ def test_rivals_that_each_have_a_minority_both_give_back_and_get_in(five):
     assert [rival.result(40) for rival in rivals] == [True, True]
 
 
-# What was got is given back
+# Cleanup after failures
 
 
 def test_cancellation_at_any_moment_leaves_nothing(five):
@@ -715,7 +715,7 @@ def acquiring(lock):
 
 
 def at_step(flow, number):
-    """The flow, standing at its operation `number` (from 1); those before were done."""
+    """Run a flow up to its operation `number`, counted from 1."""
     op = next(flow)
     for _ in range(number - 1):
         op = flow.send(_perform(None, op))
@@ -732,7 +732,7 @@ def test_an_acquisition_that_ends_at_any_step_leaves_nothing(five, step, end):
     flow, op = at_step(acquiring(lock), step)
     if end == "closed":
         flow.close()
-        del op  # nobody else refers to the leases, so they expire
+        del op  # the last references to the leases, so they expire
     else:
         op = flow.throw(KeyboardInterrupt)
         with pytest.raises(KeyboardInterrupt):
@@ -742,7 +742,7 @@ def test_an_acquisition_that_ends_at_any_step_leaves_nothing(five, step, end):
     assert lock.token is None
 
 
-def test_a_release_that_is_interrupted_is_made_good(five, monkeypatch):
+def test_an_interrupted_release_is_completed(five, monkeypatch):
     def interrupt(client, flow):
         raise KeyboardInterrupt
 
@@ -757,7 +757,7 @@ def test_a_release_that_is_interrupted_is_made_good(five, monkeypatch):
     five.none_left()
 
 
-def test_a_minority_that_notes_the_token_is_not_enough(five, monkeypatch):
+def test_a_minority_that_records_the_token_is_not_enough(five, monkeypatch):
     def refuse(lease, fence_token):
         if lease.server.alias in ALL[:3]:
             return False
@@ -770,7 +770,7 @@ def test_a_minority_that_notes_the_token_is_not_enough(five, monkeypatch):
 
 
 @pytest.mark.parametrize("blocking", [False, True])
-def test_a_majority_that_can_not_note_the_token_is_told_of(five, settings, blocking):
+def test_the_error_reports_a_majority_that_cannot_record_the_token(five, settings, blocking):
     rules = ["on", "nopass", "~*", "+@all", "-persist"]
     for alias, server, client in zip(ALL, five.servers, five.clients, strict=True):
         client.execute_command("ACL", "SETUSER", "taker", *rules)
@@ -790,7 +790,7 @@ def test_a_lost_lease_records_no_token(five):
         assert lease.fence_token == before
 
 
-# What is refused
+# Refused arguments and locks
 
 
 @pytest.mark.parametrize(
@@ -806,13 +806,13 @@ def test_a_lost_lease_records_no_token(five):
         (["q0", "q1", "q0"], ValueError),
     ],
 )
-def test_what_are_no_aliases(five, using, error):
+def test_invalid_aliases_are_refused(five, using, error):
     with pytest.raises(error, match="using"):
         locks.quorum("a", using=using)
 
 
 @pytest.mark.parametrize("using", [["q0"], ["q0", "q1"], ALL[:4]])
-def test_an_even_number_or_a_single_one_is_warned_of(five, using):
+def test_an_even_number_of_servers_or_a_single_one_warns(five, using):
     with pytest.warns(RuntimeWarning, match="using"):
         lock = locks.quorum("a", using=using)
     with lock:
@@ -848,7 +848,7 @@ def test_two_aliases_on_one_server_are_refused(five, settings):
 
 
 @pytest.mark.parametrize("aliases", [ALL[:3], ["q3"]])
-def test_what_is_held_as_another_kind_is_refused(five, aliases):
+def test_a_lock_of_another_kind_is_refused(five, aliases):
     mutexes = [locks.using(alias).lock("a", timeout=30) for alias in aliases]
     assert all(mutex.acquire() for mutex in mutexes)
     with within(BOUND), pytest.raises(LockError, match="mutex"):
@@ -860,7 +860,7 @@ def test_what_is_held_as_another_kind_is_refused(five, aliases):
         locks.using("q1").lock("a").acquire(blocking=False)
 
 
-def test_no_thread_nor_connection_is_left_of_many_holds(five):
+def test_many_holds_leave_no_thread_and_no_connection(five):
     lock = quorum()
     with lock:
         pass

@@ -1,4 +1,4 @@
-"""Leases are kept for as long as their holders live, and a loss is told."""
+"""Leases are renewed while their holders live, and a loss is reported."""
 
 import _thread
 import asyncio
@@ -69,7 +69,7 @@ def renewal_threads():
 
 
 def test_one_thread_renews_all_in_few_commands(redis_server, moving_clock):
-    before = renewal_threads()  # of other tests' servers, soon to end
+    before = renewal_threads()  # of servers of other tests, which end soon
     held = [locks.lock(f"n{number}", timeout=30) for number in range(200)]
     assert all(lock.acquire() for lock in held)
     with commands(redis_server) as called:
@@ -82,7 +82,7 @@ def test_one_thread_renews_all_in_few_commands(redis_server, moving_clock):
         lock.release()
 
 
-def test_renewals_on_a_server_that_hangs_hold_up_no_other_servers(own_locks, own_server):
+def test_an_unresponsive_server_does_not_delay_renewals_on_others(own_locks, own_server):
     with own_locks.lock("a", timeout=30) as stuck, locks.lock("a", timeout=1.5):
         lease_of(stuck).due = 0
         with hanging(own_server):
@@ -137,7 +137,7 @@ def test_the_loss_of_a_force_released_lock_is_reported_once(heard, moving_clock)
 
 
 def test_all_locks_are_renewed_before_a_loss_is_reported(moving_clock):
-    """A callback may take its time."""
+    """A callback may be slow."""
     left = []
     others = [locks.lock(f"b:{number}", timeout=30) for number in range(20)]
 
@@ -174,8 +174,8 @@ def names_of(bucket, count):
     return islice((n for n in map(str, range(1000)) if Keys("any").of(n).bucket == bucket), count)
 
 
-def test_an_overwritten_key_costs_no_other_lock(redis_server, moving_clock):
-    """Neither the key of a lock, nor the index of its bucket."""
+def test_an_overwritten_key_affects_no_other_lock(redis_server, moving_clock):
+    """The key belongs to a lock, or to the index of its bucket."""
     of_first, of_second, of_third = ([*names_of(bucket, 2)] for bucket in range(3))
     names = (*of_first, of_second[0], of_third[0])
     held = spoilt, neighbour, indexed, elsewhere = [locks.lock(n, timeout=30) for n in names]
@@ -195,7 +195,7 @@ def test_an_overwritten_key_costs_no_other_lock(redis_server, moving_clock):
     redis_server.flushdb()
 
 
-def test_a_release_while_its_renewal_is_under_way_is_no_loss(heard, moving_clock):
+def test_a_release_during_a_renewal_is_not_a_loss(heard, moving_clock):
     lock = locks.lock("a")
     assert lock.acquire()
     lease = lease_of(lock)
@@ -243,7 +243,7 @@ def test_a_round_that_fails_does_not_stop_renewal_in_async(monkeypatch, caplog):
     asyncio.run(use())
 
 
-def test_a_lost_lock_can_not_abort_a_thread(heard, moving_clock):
+def test_a_lost_lock_cannot_abort_a_thread(heard, moving_clock):
     lock = locks.lock("a", timeout=30, on_lost="abort")
     assert lock.acquire()
     assert locks.force_release("a") == 1
@@ -298,8 +298,8 @@ def test_a_lock_whose_thread_was_not_started_by_threading_is_not_renewed_after_i
     assert lock.lost
 
 
-def test_renewal_goes_on_while_the_holder_is_busy():
-    # A holder that computes without a pause leaves the renewal its share of the interpreter.
+def test_renewal_continues_while_the_holder_is_busy():
+    # A holder that computes without a pause still lets the renewal thread run.
     with locks.lock("a", timeout=1) as lock:
         until = time.monotonic() + 1.2
         while time.monotonic() < until:
@@ -308,7 +308,7 @@ def test_renewal_goes_on_while_the_holder_is_busy():
         assert lock.owned()
 
 
-def test_an_extension_that_is_not_answered_counts_where_it_makes_the_lease_shorter():
+def test_an_extension_without_a_reply_counts_if_it_shortens_the_lease():
     with locks.lock("a", timeout=30, auto_renewal=False) as lock:
         lease = lease_of(lock)
         for replace, left in ((False, 30), (True, 2)):
@@ -320,8 +320,8 @@ def test_an_extension_that_is_not_answered_counts_where_it_makes_the_lease_short
             assert left - 1 < lease.deadline - clock.now() <= left
 
 
-def test_a_lease_is_taken_to_be_as_short_as_what_got_no_answer_may_yet_make_it(monkeypatch):
-    """The request may come to the server after renewals that were sent later."""
+def test_requests_without_a_reply_may_shorten_the_lease_later(monkeypatch):
+    """The server may receive the request after renewals that were sent later."""
     with locks.lock("a", timeout=30, auto_renewal=False) as lock:
         lease = lease_of(lock)
         for seconds in (2, 5):
@@ -338,7 +338,7 @@ def test_a_lease_is_taken_to_be_as_short_as_what_got_no_answer_may_yet_make_it(m
         assert lease.deadline - clock.now() > 2
 
 
-def test_a_renewal_under_way_does_not_count_where_its_holder_makes_the_lease_shorter():
+def test_a_renewal_in_progress_does_not_undo_a_shorter_lease():
     with locks.lock("a", timeout=30) as lock:
         lease = lease_of(lock)
         sent = clock.now()
@@ -353,7 +353,7 @@ def test_a_renewal_under_way_does_not_count_where_its_holder_makes_the_lease_sho
     "extend", [Mutex.reacquire, lambda lock: lock.extend(1, replace_ttl=True)]
 )
 def test_a_lease_is_renewed_while_its_extension_waits_for_a_reply(proxied, extend):
-    """The reply to the extension takes longer than the lease lasts."""
+    """The reply to the extension takes longer than the lease."""
     own, proxy = proxied
     lost = []
     with own.lock("a", timeout=1.2, on_lost=lost.append) as lock:
@@ -365,16 +365,16 @@ def test_a_lease_is_renewed_while_its_extension_waits_for_a_reply(proxied, exten
     assert lost == []
 
 
-def test_the_holder_takes_its_lease_to_end_before_the_server_does():
-    """The server counts in whole milliseconds, of which one may be nearly over."""
+def test_the_lease_ends_earlier_for_the_holder_than_on_the_server():
+    """The server counts in whole milliseconds, and may count an incomplete one."""
     for _ in range(50):
         with locks.lock("a", timeout=30.0004) as lock:
             lease = lease_of(lock)
             ends = []
             for change in (lambda: None, lock.reacquire, partial(lock.extend, 5)):
                 change()
-                told = time.time() - clock.now() + lease.deadline
-                ends.append(told - lock_end("a"))
+                lease_end = time.time() - clock.now() + lease.deadline
+                ends.append(lease_end - lock_end("a"))
         assert max(ends) < 0
 
 
@@ -382,8 +382,8 @@ def lock_end(name):
     return locks.get(name).expires_at.timestamp()
 
 
-def test_a_renewal_counts_for_no_more_than_was_asked_for():
-    """A server whose clock was set back keeps a lease for longer, until that is set right."""
+def test_a_renewal_counts_for_at_most_the_requested_lease():
+    """A server whose clock was set back keeps a lease for longer."""
     with locks.lock("a", timeout=30) as lock:
         lease = lease_of(lock)
         run(lease.server.client, protocol.renew(lease.keys, lease.token, 3600, "renew"))
@@ -416,7 +416,7 @@ def test_a_lock_that_is_not_renewed_needs_no_thread(own_locks, caplog):
 
 
 def test_a_waiter_gets_its_full_lease_if_no_thread_can_be_started(own_server, own_redis):
-    """The renewal would confirm it, and without that it ends after two seconds."""
+    """The renewal would confirm the grant, which otherwise expires after two seconds."""
     with (
         redis.Redis.from_url(own_server.url) as first,
         redis.Redis.from_url(own_server.url) as other,
@@ -443,16 +443,16 @@ def test_a_reply_after_an_interrupt_in_another_thread_releases_the_lock():
     call = acquire_call(lock)
     client, flow = lock._server().client, lock._acquire(call)
     request = next(flow)
-    call.leases[0].end()  # as an interrupt does that cannot wait for the reply
+    call.leases[0].end()  # like an interrupt that cannot wait for the reply
     release = flow.send(_perform(client, request))
     with pytest.raises(StopIteration):
         flow.send(_perform(client, release))
     assert locks.get("a") is None
 
 
-def test_every_lock_object_that_holds_is_told_of_the_loss_once(moving_clock):
-    told = []
-    options = {"timeout": 30, "reentrant": True, "on_lost": told.append}
+def test_each_lock_object_of_the_hold_reports_the_loss_once(moving_clock):
+    reported = []
+    options = {"timeout": 30, "reentrant": True, "on_lost": reported.append}
     outer = locks.lock("a", **options)
     inner = locks.lock("a", **options)
     many = locks.lock_many(["a", "b"], **options)
@@ -460,12 +460,12 @@ def test_every_lock_object_that_holds_is_told_of_the_loss_once(moving_clock):
         assert lock.acquire()
     assert locks.force_release("a") == 1
     moving_clock.forward(15)
-    assert sorted(map(repr, told)) == sorted(map(repr, (outer, inner, many)))
+    assert sorted(map(repr, reported)) == sorted(map(repr, (outer, inner, many)))
     for lock in (outer, many, inner, outer):
         assert lock.lost
         with pytest.raises(LockLost):
             lock.release()
-    assert len(told) == 3
+    assert len(reported) == 3
 
 
 @pytest.fixture
@@ -521,7 +521,7 @@ def acquire_at_once(own_locks):
         pass
 
 
-# The renewer may still find out what is due next after the first wait.
+# After the first wait, the renewer may still look for the next due lease.
 @pytest.mark.parametrize(("acquire", "most"), [(acquire_at_once, 0), (acquire_after_a_wait, 2)])
 def test_short_holds_do_not_wake_the_renewer(own_locks, monkeypatch, acquire, most):
     renewer, woken = thread_renewer(own_locks._server(), "a"), []
@@ -534,7 +534,7 @@ def test_short_holds_do_not_wake_the_renewer(own_locks, monkeypatch, acquire, mo
     assert len(woken) <= most
 
 
-def test_a_renewer_that_was_left_asleep_ends_not_before_its_leases(own_locks, monkeypatch):
+def test_an_idle_renewer_does_not_end_before_its_leases(own_locks, monkeypatch):
     monkeypatch.setattr(renewer, "IDLE_SECONDS", 0.3)
     book = thread_renewer(own_locks._server(), "a")
     book.wake()
@@ -544,7 +544,7 @@ def test_a_renewer_that_was_left_asleep_ends_not_before_its_leases(own_locks, mo
     ends(book)
 
 
-def test_a_renewer_that_is_woken_as_it_ends_goes_on(own_locks, soon_idle):
+def test_a_renewer_that_is_woken_as_it_ends_continues(own_locks, soon_idle):
     with own_locks.lock("a", timeout=1.5):
         book = thread_renewer(own_locks._server(), "a")
         thread = book._thread
@@ -554,7 +554,7 @@ def test_a_renewer_that_is_woken_as_it_ends_goes_on(own_locks, soon_idle):
 
     with book._starting:
         wait_until(is_ending)
-        book._wakeup.set()  # as `wake` does, which has this lock for it
+        book._wakeup.set()  # like `wake()`, which holds this lock
     with own_locks.lock("a", timeout=1.5):
         renewed(own_locks, "a")
     ends(book)
@@ -575,7 +575,7 @@ def test_an_interrupt_while_it_is_woken_does_not_stop_the_renewer(own_locks):
         assert step > 2
 
 
-def test_a_lease_that_seems_to_last_for_ever_does_not_stop_the_renewer(own_locks):
+def test_a_lease_without_an_end_does_not_stop_the_renewer(own_locks):
     with own_locks.lock("a", timeout=30) as lasting:
         lease = lease_of(lasting)
         lease.set_deadline(clock.now() + threading.TIMEOUT_MAX * 10)
@@ -584,21 +584,21 @@ def test_a_lease_that_seems_to_last_for_ever_does_not_stop_the_renewer(own_locks
             renewed(own_locks, "b")
 
 
-def test_all_who_ask_at_the_same_time_get_the_same_book(own_locks):
+def test_concurrent_callers_get_the_same_renewer(own_locks):
     def ask(name, replicas):
         together.wait(60)
         return thread_renewer(server, name, replicas)
 
     server, together = own_locks._server(), threading.Barrier(8)
-    for replicas in range(50):  # each a book of its own
+    for replicas in range(50):  # each has its own renewer
         asked = [start(ask, "a", replicas) for _ in range(8)]
         assert len({each.result(60) for each in asked}) == 1
 
 
-def test_a_renewer_that_has_nothing_left_to_do_is_forgotten(own_locks, soon_idle):
+def test_an_idle_renewer_is_forgotten(own_locks, soon_idle):
     with own_locks.lock("a", timeout=1.5):
         book = thread_renewer(own_locks._server(), "a")
     ends(book)
     gone = weakref.ref(book)
     del book
-    wait_until(lambda: gone() is None)  # its thread may yet be about to end
+    wait_until(lambda: gone() is None)  # its thread may still be ending

@@ -1,5 +1,5 @@
-"""A command whose reply is lost may be sent twice. The second reply is as good as the first. A
-force-release is never sent twice."""
+"""A command whose reply is lost may be sent twice, with the same result. A force release is never
+sent twice."""
 
 import asyncio
 
@@ -25,7 +25,7 @@ from tests.tools import wait_until
 def node():
     with Node() as node:
         for script in (ACQUIRE, FORCE, RELEASE, RENEW):
-            node.ask("SCRIPT", "LOAD", script.source)  # or it is unknown, and nothing is done
+            node.ask("SCRIPT", "LOAD", script.source)  # an unknown script would do nothing
         yield node
 
 
@@ -82,7 +82,7 @@ def test_a_release_in_async_too(proxy):
 
 @pytest.fixture
 def granted(client):
-    """The keys of a lock, and what becomes of its waiter."""
+    """Return the keys of a lock, and the future of its waiter."""
     first, second = (Lock(client, "a", timeout=30) for _ in range(2))
     keys = Keys("redislock").of("a")
     assert first.acquire()
@@ -95,7 +95,7 @@ def granted(client):
 
 
 def test_a_forced_release_is_not_repeated(proxy, client, granted):
-    """A repetition would release the waiter, to whom the first one granted the lock."""
+    """A repetition would release the waiter that was granted the lock by the first one."""
     lost = proxy.drop_reply(runs(FORCE))
     with pytest.raises(redis.ConnectionError):
         run(client, protocol.force_release(granted, None))
@@ -104,7 +104,7 @@ def test_a_forced_release_is_not_repeated(proxy, client, granted):
 
 @pytest.mark.parametrize("idle", [True, False])
 def test_a_forced_release_is_not_repeated_in_async(proxy, granted, idle):
-    """On an idle connection, and on a new one."""
+    """The connection is idle, or new."""
 
     async def force():
         async with async_client(proxy) as client:

@@ -1,4 +1,4 @@
-"""`min_replicas`: a lock counts when so many replicas have it."""
+"""`min_replicas`: a lock is acquired when the given number of replicas have it."""
 
 import asyncio
 from pathlib import Path
@@ -13,7 +13,7 @@ from tests.lock_tools import start, waiting
 from tests.servers import Node
 from tests.tools import wait_until
 
-pytestmark = pytest.mark.xdist_group("replicas")  # its pair is started once
+pytestmark = pytest.mark.xdist_group("replicas")  # its servers start once
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +60,7 @@ def test_a_lock_is_on_the_replica_when_it_is_acquired(replicated, replica):
     asyncio.run(use())
 
 
-def test_a_lock_that_no_replica_confirms_is_refused_loudly_and_not_left(replicated, replica):
+def test_a_lock_without_a_confirmation_by_a_replica_is_refused_and_released(replicated, replica):
     replica.pause()
     with pytest.raises(ConnectionError, match=r"'a' was not acquired: 0 of 1 replica"):
         replicated.lock("a", min_replicas=1).acquire()
@@ -70,9 +70,7 @@ def test_a_lock_that_no_replica_confirms_is_refused_loudly_and_not_left(replicat
 
 
 @pytest.mark.parametrize("taken", [False, True])
-def test_what_the_replica_has_counts_and_not_what_was_answered_before(
-    replicated, primary, monkeypatch, taken
-):
+def test_an_earlier_reply_of_a_replica_does_not_count(replicated, primary, monkeypatch, taken):
     perform = runners._perform
 
     def perform_and_lose_data(client, op):
@@ -90,7 +88,7 @@ def test_what_the_replica_has_counts_and_not_what_was_answered_before(
     replicated.force_release("a")
 
 
-def test_a_turn_counts_when_the_replica_has_it(replicated, replica):
+def test_a_grant_counts_when_the_replica_has_it(replicated, replica):
     first, second = replicated.lock("a"), replicated.lock("a", min_replicas=1)
     assert first.acquire()
     turn = start(second.acquire)
@@ -118,7 +116,7 @@ def test_a_renewal_counts_when_the_replica_has_it(replicated, replica, moving_cl
     assert replicated.get("a1").token  # the holder learns of the loss before the lease expires
     with pytest.raises(LockLost):
         lock.release()
-    assert not other.lost  # it is renewed without the replica
+    assert not other.lost  # renewed without the replica
     other.release()
 
 
@@ -132,16 +130,14 @@ def test_an_extension_counts_when_the_replica_has_it(replicated, replica, monkey
     lock.release()
 
 
-def test_a_lock_on_replicas_is_not_entered_through_one_that_is_not(replicated):
+def test_a_lock_without_replicas_does_not_satisfy_min_replicas_on_reentry(replicated):
     with replicated.lock("a", reentrant=True):
         assert not replicated.lock("a", reentrant=True, min_replicas=1, blocking=False).acquire()
         with replicated.lock("a", reentrant=True):
             pass
 
 
-def test_a_replica_is_not_waited_for_longer_than_the_client_waits_for_an_answer(
-    alias_on, primary, replica
-):
+def test_the_wait_for_a_replica_is_limited_by_the_clients_timeout(alias_on, primary, replica):
     hasty = alias_on(primary.url, socket_timeout=0.95)
     replica.pause()
     with pytest.raises(ConnectionError, match="'a' was not acquired: 0 of 1"):
@@ -176,8 +172,8 @@ def test_an_address_that_leads_to_a_new_primary_is_followed(alias_on, tmp_path):
         for connection in idle:
             pool.release(connection)
         asyncio.run(use())
-        with pytest.raises(ReadOnlyError):  # by the connection that it had
+        with pytest.raises(ReadOnlyError):  # on the old connection
             own.lock("a").acquire()
         with own.lock("a"):
             pass
-        assert [each for each in idle if each._sock] == idle[-1:]  # the others went with it
+        assert [each for each in idle if each._sock] == idle[-1:]  # the others were closed with it

@@ -1,5 +1,5 @@
-"""What each operation costs: round trips, commands that clients send (the table in the
-documentation has them of locks), and what the scripts call inside of Redis."""
+"""The cost of each operation: round trips, commands from clients (which are in a table of the
+documentation), and commands that the scripts call."""
 
 import contextlib
 import re
@@ -22,7 +22,7 @@ KINDS = {
 
 
 def sent(called):
-    # What the scripts call inside of Redis is no round trip.
+    # Commands that scripts call are not round trips.
     return called["evalsha"] + called["eval"] + called["blpop"]
 
 
@@ -36,7 +36,7 @@ def acquire_and_release(make, client):
 
 
 def hand_over(make, client):
-    """The commands that end between the start of the release and that of the waiter's acquire."""
+    """Return the number of commands from the start of a release until the waiter has acquired."""
     lock = locks.write_lock("a") if make is KINDS["`read_lock`"] else make()
     assert lock.acquire()
     waiter = make()
@@ -55,23 +55,23 @@ def table():
     return {kind: tuple(map(int, numbers)) for kind, *numbers in rows}
 
 
-def test_the_table_has_every_kind():
+def test_the_table_has_each_kind():
     assert set(table()) == {*KINDS, "`quorum`"}
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_lock_costs_what_the_table_says(redis_server, kind):
+def test_the_cost_of_a_lock_matches_the_table(redis_server, kind):
     acquire, release, over = table()[kind]
     with KINDS[kind]():  # the server knows the scripts
         pass
     assert acquire_and_release(KINDS[kind], redis_server) == (acquire, release)
-    # A slice of a wait may end just then, and the waiter asks once more.
+    # A heartbeat of the waiter may fall into the handover, with one more request.
     assert min(hand_over(KINDS[kind], redis_server) for _ in range(5)) == over
 
 
 @pytest.fixture
 def three(alias_on):
-    """The aliases of three servers, and what all of them together are sent in a block."""
+    """The aliases of three servers, and a counter of the commands to all of them in a block."""
     with contextlib.ExitStack() as stack:
         servers = [stack.enter_context(EmbeddedServer()) for _ in range(3)]
         clients = [stack.enter_context(redis.Redis.from_url(each.url)) for each in servers]
@@ -89,7 +89,7 @@ def three(alias_on):
         yield ["q0", "q1", "q2"], counted
 
 
-def test_a_quorum_costs_what_the_table_says(three):
+def test_the_cost_of_a_quorum_matches_the_table(three):
     aliases, counted = three
     acquire, release, over = table()["`quorum`"]
     with locks.quorum("a", aliases):  # the servers know the scripts
@@ -107,7 +107,7 @@ def test_a_quorum_costs_what_the_table_says(three):
     with counted() as called:
         lock.release()
         assert waits.result(60)
-    # A slice of a wait may end just then, and the waiter asks once more.
+    # A heartbeat of the waiter may fall into the handover, with one more request.
     assert over - 4 <= called[0] <= over + 2
 
 
@@ -136,7 +136,7 @@ def nothing():
 SOME = ("a", "b", "c")
 
 OPERATIONS = {
-    # What is asked, where, and the round trips and commands that it takes.
+    # The operation, its context, and its numbers of round trips and commands.
     "acquire": (lambda _: lock().acquire(), nothing, 1, 1),
     "acquire, refused": (lambda _: lock().acquire(blocking=False), held, 1, 1),
     "acquire with renewal off": (lambda _: lock(auto_renewal=False).acquire(), nothing, 1, 1),
@@ -168,7 +168,7 @@ OPERATIONS = {
 
 @pytest.fixture
 def known(redis_server):
-    """The server knows the scripts and has a short history, and the client is connected."""
+    """Prepare a server with the scripts and a short history, and a connected client."""
     redis_server.flushdb()
     with held(reentrant=True) as each:
         each.extend(5)
@@ -182,7 +182,7 @@ def known(redis_server):
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)
-def test_an_operation_is_so_many_round_trips_and_commands(redis_server, known, operation):
+def test_the_round_trips_and_commands_of_an_operation(redis_server, known, operation):
     do, where, round_trips, sends = OPERATIONS[operation]
     made = RoundTrips(of_this_thread=True)
     with where() as about, commands(redis_server) as called, made:
@@ -192,9 +192,9 @@ def test_an_operation_is_so_many_round_trips_and_commands(redis_server, known, o
     assert (made.count, sent(called)) == (round_trips, sends)
 
 
-def test_an_uncontended_lock_costs_six_commands_inside_of_redis_each_way(redis_server, known):
+def test_an_uncontended_lock_calls_six_commands_in_each_script(redis_server, known):
     each, inside = lock(), {"acquire": [], "release": []}
-    for _ in range(5):  # the first of a minute forgets what is an hour old
+    for _ in range(5):  # the first one in a minute also deletes old rates
         for what, calls in inside.items():
             with commands(redis_server) as called:
                 getattr(each, what)()

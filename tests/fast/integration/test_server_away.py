@@ -33,7 +33,7 @@ def test_a_stopped_server_is_an_error_at_once(alias_on, own_server, wait):
         own.lock("a", blocking_timeout=wait).acquire()
 
 
-def test_every_other_question_is_an_error_at_once(alias_on):
+def test_each_query_is_an_error_at_once(alias_on):
     own = alias_on("redis://127.0.0.1:1/0")
     questions = [
         lambda: own.get("a"),
@@ -73,7 +73,7 @@ def test_a_release_is_repeated_as_soon_as_the_server_accepts_it(
 ):
     monkeypatch.setattr(
         renewer, "LATE_REQUEST_SECONDS", 0
-    )  # which is for a server that says that it is not held
+    )  # for a server that reports the lock as not held
     lock = own_locks.lock("a", timeout=60)
     assert lock.acquire()
     own_redis.config_set("min-replicas-to-write", 1)
@@ -87,7 +87,7 @@ def test_a_release_is_repeated_as_soon_as_the_server_accepts_it(
     assert own_locks.get("a") is None
 
 
-def test_a_release_is_not_repeated_at_every_moment(own_locks, own_server):
+def test_a_release_is_repeated_at_limited_intervals(own_locks, own_server):
     lock = own_locks.lock("a", timeout=60)
     assert lock.acquire()
     book = thread_renewer(lock._server(), "a")
@@ -113,7 +113,7 @@ def test_a_release_that_failed_does_not_shorten_at_least_for(own_locks, own_redi
     assert own_locks.force_release("a") == 1
 
 
-def test_what_is_to_be_released_does_not_delay_the_report_of_a_loss(own_locks):
+def test_pending_releases_do_not_delay_the_report_of_a_loss(own_locks):
     kept, back = own_locks.lock("a", timeout=1.5), own_locks.lock("b", timeout=30)
     assert kept.acquire()
     assert back.acquire()
@@ -125,7 +125,7 @@ def test_what_is_to_be_released_does_not_delay_the_report_of_a_loss(own_locks):
     free(own_locks, "b")
 
 
-def test_what_is_granted_when_its_lease_is_over_already_is_an_error(moving_clock):
+def test_a_grant_whose_lease_has_expired_is_an_error(moving_clock):
     lock = locks.lock("a", timeout=30, blocking=False)
     call = acquire_call(lock)
     flow = lock._acquire(call)
@@ -148,7 +148,7 @@ def test_a_restarted_server_is_used_again_at_once(own_locks, own_server):
             async with own_locks.lock("a", timeout=300) as lock:
                 fences.append(lock.fence_token)
             restart()
-            await asyncio.sleep(0.1)  # for asyncio to see that the connection was closed
+            await asyncio.sleep(0.1)  # until asyncio notices that the connection was closed
         async with own_locks.lock("a", timeout=300) as lock:
             assert await lock.aowned()
 
@@ -187,9 +187,7 @@ def test_scripts_may_be_forgotten_before_any_step(redis_server):
 # A server that is full
 
 
-def test_a_full_server_lets_holders_renew_extend_and_release_but_nobody_new_in(
-    own_locks, own_redis, moving_clock
-):
+def test_a_full_server_serves_holders_and_refuses_new_clients(own_locks, own_redis, moving_clock):
     lock, kept = own_locks.lock("a", timeout=30), own_locks.lock("b", at_least_for=1, timeout=30)
     handed_over = own_locks.lock("c", timeout=30)
     for each in (lock, kept, handed_over):
@@ -215,7 +213,7 @@ def test_a_full_server_lets_holders_renew_extend_and_release_but_nobody_new_in(
     assert own_locks.get("b").state == "cooldown"
 
 
-def test_a_server_that_takes_no_writes_lists_the_locks(own_locks, own_redis):
+def test_a_server_that_refuses_writes_lists_the_locks(own_locks, own_redis):
     gone = own_locks.lock("gone", timeout=0.1, auto_renewal=False)
     with own_locks.lock("a", timeout=60):
         assert gone.acquire()

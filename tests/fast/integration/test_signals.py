@@ -1,4 +1,4 @@
-"""The signals of a lock, and that each acquisition that is signalled has an end."""
+"""The signals of a lock. Each acquisition that is signalled has an end."""
 
 import asyncio
 import contextlib
@@ -26,7 +26,7 @@ ENDS = {"acquired", "refused", "failed"}
 
 
 class Heard:
-    """The signals that were sent, in order: their names without ``lock_``, and their arguments."""
+    """Records the signals in order: their names without ``lock_``, and their arguments."""
 
     def __init__(self):
         self.names = []
@@ -45,10 +45,10 @@ class Heard:
         return [name for name, facts in pairs if facts["lock"] is lock]
 
     def by_acquisition(self):
-        told = defaultdict(list)
+        names = defaultdict(list)
         for name, facts in zip(self.names, self.facts, strict=True):
-            told[facts["acquisition"]].append(name)
-        return list(told.values())
+            names[facts["acquisition"]].append(name)
+        return list(names.values())
 
 
 @pytest.fixture
@@ -61,7 +61,7 @@ def heard():
         yield heard
 
 
-def test_a_lock_tells_when_it_is_acquired_and_released(manager, heard):
+def test_signals_of_acquisition_and_release(manager, heard):
     lock = manager.lock("a")
     began = time.monotonic()
     with lock:
@@ -86,7 +86,7 @@ def test_a_lock_tells_when_it_is_acquired_and_released(manager, heard):
     assert repr(acquired["acquisition"]) == "<Acquisition of 'a'>"
 
 
-def test_who_has_to_wait_tells_it_at_once_and_once(manager, heard, hold):
+def test_a_wait_is_signalled_once_and_at_once(manager, heard, hold):
     holder = hold("a", manager)
     heard.clear()
     waiter = manager.lock("a")
@@ -97,7 +97,7 @@ def test_who_has_to_wait_tells_it_at_once_and_once(manager, heard, hold):
 
     waits = start(hold_it)
     wait_until(lambda: heard.names == ["waiting"])
-    time.sleep(2 * protocol.HEARTBEAT_SECONDS)  # it asks again meanwhile
+    time.sleep(2 * protocol.HEARTBEAT_SECONDS)  # the waiter sends another request in this time
     assert heard.names == ["waiting"]
     holder.release()
     waits.result(60)
@@ -109,23 +109,23 @@ def test_who_has_to_wait_tells_it_at_once_and_once(manager, heard, hold):
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "names"),
     [
         ({"blocking": False}, ["refused"]),
         ({"blocking_timeout": 0}, ["refused"]),
         ({"blocking_timeout": 0.2}, ["waiting", "refused"]),
     ],
 )
-def test_who_does_not_get_it_in_time_is_refused(heard, hold, options, told):
+def test_a_timed_out_acquisition_sends_refused(heard, hold, options, names):
     hold("a")
     heard.clear()
     other = start(locks.lock("a", **options).acquire)
     assert other.result(60) is False
-    assert heard.names == told
-    assert (heard.facts[-1]["waited"] >= 0.2) is ("waiting" in told)
+    assert heard.names == names
+    assert (heard.facts[-1]["waited"] >= 0.2) is ("waiting" in names)
 
 
-def test_who_enters_again_tells_nothing(heard):
+def test_reentry_sends_no_signal(heard):
     lock, other = locks.lock("a", reentrant=True), locks.lock("a", reentrant=True)
     with lock, lock, other:
         assert heard.names == ["acquired"]
@@ -133,7 +133,7 @@ def test_who_enters_again_tells_nothing(heard):
     assert [facts["lock"] for facts in heard.facts] == [lock, lock]
 
 
-def test_it_is_released_when_the_first_that_entered_leaves(heard):
+def test_released_is_sent_when_the_outer_hold_ends(heard):
     lock, other = locks.lock("a"), locks.lock("a", reentrant=True)
     assert lock.acquire()
     assert other.acquire()
@@ -144,7 +144,7 @@ def test_it_is_released_when_the_first_that_entered_leaves(heard):
     assert heard.names == ["acquired", "released"]
 
 
-def test_lock_many_tells_of_all_together(heard):
+def test_lock_many_sends_one_signal_for_all_names(heard):
     lock = locks.lock_many(["b", "a"])
     with lock:
         pass
@@ -173,12 +173,12 @@ def servers():
 
 @pytest.fixture
 def quorum(alias_on, servers):
-    """Make a quorum on three servers, the aliases q0 to q2, or on some of them."""
+    """Return a function that makes a quorum on the aliases q0 to q2, or on some of them."""
     aliases = [alias_on(url, alias=f"q{at}").alias for at, url in enumerate(servers)]
     return lambda using=aliases: locks.quorum("a", using)
 
 
-def test_a_quorum_tells_of_all_its_servers_together(quorum, heard):
+def test_a_quorum_sends_one_signal_for_all_servers(quorum, heard):
     with quorum() as lock:
         fence = lock.fence_token
     assert heard.names == ["acquired", "released"]
@@ -187,7 +187,7 @@ def test_a_quorum_tells_of_all_its_servers_together(quorum, heard):
         assert facts["fence_token"] == fence
 
 
-def test_a_quorum_that_has_its_turn_at_the_first_server_only_waits_too(quorum, heard):
+def test_a_quorum_with_a_grant_on_only_one_server_waits(quorum, heard):
     with pytest.warns(RuntimeWarning, match="odd number"):
         holder = quorum(["q1", "q2"])
     assert holder.acquire()
@@ -199,10 +199,10 @@ def test_a_quorum_that_has_its_turn_at_the_first_server_only_waits_too(quorum, h
     assert heard.of(waiter) == ["waiting", "acquired", "released"]
 
 
-# How an acquisition ends by an error
+# Acquisitions that end with an error
 
 
-def test_a_wait_that_ends_by_an_error_is_told(own_locks, own_server, heard):
+def test_a_wait_that_ends_with_an_error_sends_failed(own_locks, own_server, heard):
     holder = own_locks.lock("a")
     assert holder.acquire()
     waits = start(own_locks.lock("a").acquire)
@@ -213,7 +213,7 @@ def test_a_wait_that_ends_by_an_error_is_told(own_locks, own_server, heard):
     assert ["waiting", "failed"] in heard.by_acquisition()
     assert heard.facts[-1]["error"].__class__ is ConnectionError
     with pytest.raises(ConnectionError):
-        holder.release()  # or its loss would be told while another test listens
+        holder.release()  # or the loss would be signalled during another test
 
 
 def test_a_lock_of_another_kind_fails(heard, hold):
@@ -244,7 +244,7 @@ def test_an_interrupted_wait_sends_failed_and_leaves_nothing(heard):
     locks.force_release("a")
 
 
-# What fails while it is told
+# Failing receivers
 
 
 def test_an_interrupt_in_a_listener_leaves_the_queue(hold):
@@ -277,11 +277,11 @@ def test_an_interrupt_in_a_receiver_releases_the_lock(heard, colour):
 
 
 class Stop(BaseException):
-    """What no listener should raise, and `send_robust` lets through."""
+    """An exception that `send_robust()` does not catch."""
 
 
 @pytest.mark.parametrize("name", ["waiting", "acquired", "refused", "released"])
-def test_a_listener_that_fails_does_no_harm(name, hold, caplog):
+def test_a_failing_receiver_has_no_effect(name, hold, caplog):
     def fail(**about):
         raise ValueError("on purpose")
 
@@ -301,7 +301,7 @@ def use_once():
         pass
 
 
-def test_a_coroutine_function_that_listens_does_no_harm(caplog):
+def test_a_coroutine_function_as_receiver_has_no_effect(caplog):
     async def listen(**about):
         heard.append(about["name"])
 
@@ -320,10 +320,10 @@ def test_a_coroutine_function_that_listens_does_no_harm(caplog):
     assert locks.get("a") is None
 
 
-# How it ends
+# The end of a hold
 
 
-def test_a_lock_that_was_lost_is_told_of_before_it_is_left(manager, heard):
+def test_a_loss_is_signalled_before_the_release(manager, heard):
     lock = manager.lock("a", timeout=1)
     assert lock.acquire()
     manager.force_release("a")
@@ -347,7 +347,7 @@ def test_each_object_that_entered_a_lost_lock_sends_lost_and_one_has_the_acquisi
     assert [facts["acquisition"] for facts in lost].count(None) == 1
 
 
-def test_a_release_that_redis_does_not_hear_of_is_told(own_locks, own_server, heard):
+def test_a_release_that_does_not_reach_redis_is_signalled(own_locks, own_server, heard):
     lock = own_locks.lock("a")
     assert lock.acquire()
     own_server.stop()
@@ -357,7 +357,7 @@ def test_a_release_that_redis_does_not_hear_of_is_told(own_locks, own_server, he
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_lock_that_waits_for_the_commit_is_released_then(heard):
+def test_a_lock_with_release_on_commit_sends_released_at_the_commit(heard):
     with transaction.atomic():
         with locks.lock("a", release_on_commit=True):
             pass
@@ -367,7 +367,7 @@ def test_a_lock_that_waits_for_the_commit_is_released_then(heard):
     assert heard.names == ["acquired", "released"]
 
 
-def test_who_passes_it_on_has_released_it(heard):
+def test_a_transferred_lock_sends_released(heard):
     lock = locks.lock("a")
     assert lock.acquire()
     place = QueueLock(lock, "heir", ("shop.sell", "id"))
@@ -390,7 +390,7 @@ def test_no_acquisition_is_made_if_no_signal_has_a_receiver(monkeypatch):
     assert heard == []
 
 
-def test_what_is_kept_for_an_acquisition_goes_with_the_lock():
+def test_data_for_an_acquisition_is_freed_with_the_lock():
     spans = WeakKeyDictionary()
 
     def note(acquisition, **about):
@@ -405,11 +405,11 @@ def test_what_is_kept_for_an_acquisition_goes_with_the_lock():
     free(locks, "a")
 
 
-# All of it at once
+# All signals together
 
 
-def test_each_beginning_has_its_end_whatever_happens(heard):
-    """Threads with short waits, tasks that are cancelled at any moment, operators."""
+def test_each_signalled_begin_has_an_end(heard):
+    """Use threads with short waits, tasks that are cancelled at any moment, and operators."""
 
     def thread(seed):
         chance = random.Random(seed)
@@ -444,9 +444,9 @@ def test_each_beginning_has_its_end_whatever_happens(heard):
 
     stories = heard.by_acquisition()
     print(Counter(map(tuple, stories)))
-    for told in stories:
-        assert not told[1:] or told[0] in ("waiting", "acquired"), told
-        assert len(ENDS.intersection(told)) == 1, told
-        assert told.count("released") == told.count("acquired"), told
-        assert len(told) == len(set(told)), told
-    assert {name for told in stories for name in told} >= ENDS | {"waiting", "released"}
+    for names in stories:
+        assert not names[1:] or names[0] in ("waiting", "acquired"), names
+        assert len(ENDS.intersection(names)) == 1, names
+        assert names.count("released") == names.count("acquired"), names
+        assert len(names) == len(set(names)), names
+    assert {name for names in stories for name in names} >= ENDS | {"waiting", "released"}

@@ -1,4 +1,4 @@
-"""Locks that know of database transactions."""
+"""Locks and database transactions."""
 
 import contextlib
 import logging
@@ -60,7 +60,7 @@ def test_a_lock_is_released_with_the_transaction_or_savepoint_that_is_rolled_bac
 
 
 @real
-def test_the_same_thread_enters_again_before_the_commit_and_no_other_does():
+def test_only_the_same_thread_can_reenter_before_the_commit():
     with transaction.atomic():
         for _ in range(3):
             with locks.lock("a", release_on_commit=True):
@@ -70,7 +70,7 @@ def test_the_same_thread_enters_again_before_the_commit_and_no_other_does():
 
 
 @real
-def test_a_lock_that_is_lost_is_told_at_once():
+def test_a_loss_before_the_commit_is_reported_at_once():
     lock = locks.lock("a", timeout=0.1, auto_renewal=False, release_on_commit=True)
     with transaction.atomic():
         assert lock.acquire()
@@ -91,7 +91,7 @@ def test_in_a_test_case_it_is_released_as_commit_callbacks_are_run(
 
 
 @pytest.mark.django_db
-def test_the_transaction_of_a_test_case_is_none(warnings):
+def test_the_transaction_of_a_test_case_does_not_count(warnings):
     with locks.lock("a", release_on_commit=True):
         pass
     assert not is_held()
@@ -102,7 +102,7 @@ def test_the_transaction_of_a_test_case_is_none(warnings):
 
 @pytest.fixture
 def by_hand(transactional_db):
-    """Without autocommit."""
+    """Turn autocommit off."""
     transaction.set_autocommit(False)
     yield
     transaction.rollback()
@@ -125,13 +125,13 @@ def atomic_around():
 
 
 @pytest.mark.parametrize("work", [lock_around, lock_inside, atomic_around])
-def test_without_autocommit_nothing_can_be_released_on_commit(by_hand, work):
+def test_release_on_commit_needs_autocommit(by_hand, work):
     with pytest.raises(transaction.TransactionManagementError, match="off for database 'default'"):
         work()
     wait_until(lambda: not is_held())
 
 
-def test_a_release_after_a_commit_by_hand_is_as_ever(by_hand, warnings):
+def test_a_release_after_a_manual_commit_is_immediate(by_hand, warnings):
     with locks.lock("a"):
         Group.objects.create(name="g")
         transaction.commit()
@@ -140,7 +140,7 @@ def test_a_release_after_a_commit_by_hand_is_as_ever(by_hand, warnings):
 
 
 @real
-def test_a_release_inside_of_a_transaction_is_warned_of_once(warnings):
+def test_a_release_inside_a_transaction_warns_once(warnings):
     with transaction.atomic():
         for _ in range(2):
             with locks.lock("a"):
@@ -151,7 +151,7 @@ def test_a_release_inside_of_a_transaction_is_warned_of_once(warnings):
 
 
 @real
-def test_atomic_takes_lock_and_transaction_in_the_right_order(warnings):
+def test_atomic_acquires_the_lock_before_the_transaction(warnings):
     seen = []
     with locks.atomic("a", timeout=5) as lock:
         lock.assert_held()
@@ -163,7 +163,7 @@ def test_atomic_takes_lock_and_transaction_in_the_right_order(warnings):
 
 
 @real
-def test_atomic_inside_of_a_transaction_lasts_as_long_as_the_outermost():
+def test_atomic_inside_a_transaction_lasts_until_the_outermost_ends():
     with transaction.atomic():
         with locks.atomic("a"):
             pass
@@ -173,7 +173,7 @@ def test_atomic_inside_of_a_transaction_lasts_as_long_as_the_outermost():
 
 @real
 @pytest.mark.parametrize("method", [Atomic.__enter__, Atomic.__exit__])
-def test_an_interrupt_at_any_step_of_atomic_leaves_both(method):
+def test_an_interrupt_at_any_step_of_atomic_ends_lock_and_transaction(method):
     both, files, places = locks.atomic("a", timeout=600), (FILE, contextlib.__file__), set()
     for step in range(1, 100):
         striking = interrupt_at(step, method.__code__, *files)
@@ -188,7 +188,7 @@ def test_an_interrupt_at_any_step_of_atomic_leaves_both(method):
 
 
 @real
-def test_after_the_commit_the_thread_does_not_enter_again():
+def test_after_the_commit_the_thread_acquires_the_lock_anew():
     lock = locks.lock("a", release_on_commit=True)
     with transaction.atomic():
         with lock:
@@ -201,7 +201,7 @@ def test_after_the_commit_the_thread_does_not_enter_again():
 
 
 @real
-def test_a_lock_that_can_not_be_released_after_the_commit_does_not_harm_it(caplog):
+def test_a_failed_release_after_the_commit_does_not_affect_the_transaction(caplog):
     with transaction.atomic():
         with locks.lock("a", release_on_commit=True):
             Group.objects.create(name="g")
@@ -222,7 +222,7 @@ def fail_after_the_commit():
 
 
 @real
-def test_a_callback_that_raises_keeps_a_lock_until_its_error_is_dropped():
+def test_a_failing_callback_keeps_the_lock_until_its_error_is_freed():
     with pytest.raises(ZeroDivisionError) as caught:
         fail_after_the_commit()
     assert is_held()
@@ -232,7 +232,7 @@ def test_a_callback_that_raises_keeps_a_lock_until_its_error_is_dropped():
 
 @real
 @pytest.mark.parametrize("robust", [True, False])
-def test_a_callback_that_raises_keeps_no_lock_that_is_around_the_transaction(robust):
+def test_a_failing_callback_does_not_keep_the_lock_of_atomic(robust):
     with suppress(ZeroDivisionError), locks.atomic("a"):
         transaction.on_commit(fail, robust=robust)
     assert not is_held()
@@ -257,7 +257,7 @@ say(f"held {locks.get('a') is not None}")
 """
 
 
-def test_a_forked_child_does_not_release_what_waits_for_its_parents_commit():
+def test_a_forked_child_does_not_release_locks_of_its_parents_transaction():
     with Child(FORKED, PYTHONWARNINGS="ignore") as parent:
         assert parent.expect("held") == "True"
         assert parent.expect("held") == "False"

@@ -1,4 +1,4 @@
-"""The connections that locks use: of the client's pool, never with an unread reply."""
+"""Locks use connections of the client's pool, and never one with an unread reply."""
 
 import time
 from collections import deque
@@ -26,7 +26,7 @@ PING = [("PING",)]
 
 @pytest.fixture
 def client():
-    """A client of one connection that repeats nothing."""
+    """A client with one connection and without retries."""
     pool = redis.ConnectionPool.from_url(
         redis_database(0), retry=Retry(NoBackoff(), 0), max_connections=1
     )
@@ -37,7 +37,7 @@ def client():
 
 @pytest.fixture
 def connection_id(client):
-    """The server's id of the client's connection."""
+    """Return the id of the client's connection on the server."""
     with Lock(client, "first", timeout=30):
         pass
     return client.client_id()
@@ -51,11 +51,11 @@ def use(client):
 
 
 def is_free(client):
-    """Whether nobody has the only connection, and no reply on it is unread."""
+    """Return whether the only connection is free and has no unread reply."""
     return call(client, PING, pool_wait=0) == [b"PONG"]
 
 
-def test_one_connection_serves_all(client, connection_id):
+def test_all_requests_share_one_connection(client, connection_id):
     client.set("y", 1)
     use(client)
     assert client.getdel("y") == b"1"
@@ -70,7 +70,7 @@ def test_an_idle_connection_that_the_server_closed_is_replaced(
     assert client.client_id() > connection_id
 
 
-def test_a_reply_that_somebody_left_unread_is_not_taken_for_a_lock(client, connection_id):
+def test_an_unread_reply_of_another_user_is_not_mistaken_for_a_lock(client, connection_id):
     connection = get_connection(client.connection_pool)
     connection.send_command("ECHO", "1")
     assert connection.can_read(60)
@@ -110,7 +110,7 @@ def test_an_error_and_undecodable_bytes_are_replies_like_others(redis_server):
 
 
 @pytest.mark.parametrize("limit", [None, 60])
-def test_a_connection_of_an_exhausted_pool_is_waited_for(client, limit):
+def test_an_exhausted_pool_is_waited_for(client, limit):
     pool = client.connection_pool
     taken = get_connection(pool)
     with within(1), pytest.raises(ConnectionError) as caught:

@@ -57,7 +57,7 @@ async def test_under_asgi(url):
     assert await locks.aget("view") is None
 
 
-async def test_a_request_that_is_cancelled_leaves_nothing():
+async def test_a_cancelled_request_leaves_no_lock():
     async def held():
         return await locks.aget("view") is not None
 

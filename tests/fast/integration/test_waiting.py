@@ -30,7 +30,7 @@ def test_a_grant_that_is_reacquired_or_extended_has_its_full_lease(prolong, leas
     assert least < waiter.result(60) <= least + 10
 
 
-def test_who_waits_asks_little(redis_server):
+def test_a_waiter_sends_few_requests(redis_server):
     with locks.lock("a"), commands(redis_server) as called:
         assert locks.lock("a").acquire(blocking_timeout=0.9) is False
     assert called["blpop"] <= 3
@@ -38,7 +38,7 @@ def test_who_waits_asks_little(redis_server):
 
 
 @pytest.mark.parametrize("timeout", [0.02, 0.1, 30])
-def test_who_waits_without_renewal_gets_a_full_lease(manager, timeout):
+def test_a_waiter_without_renewal_gets_a_full_lease(manager, timeout):
     lock = manager.lock("a", timeout=timeout, auto_renewal=False)
     seen = []
 
@@ -64,7 +64,7 @@ TASKS = 300
 
 
 def test_the_tasks_of_an_event_loop_share_three_connections(alias_on, own_server, own_redis):
-    """Two for calls and one for waiting, and one for the renewal."""
+    """Two connections are for calls, one is for waiting, and one is for the renewal."""
     manager = alias_on(own_server.url, client_name="ours", max_connections=4)
     most, acquired = 0, []
 
@@ -109,7 +109,7 @@ def test_a_grant_that_is_lost_is_found_by_a_heartbeat(redis_server, waits):
     assert holder.acquire()
     waiting_for = start(waiter.acquire if waits == "thread" else lambda: asyncio.run(_use(waiter)))
     waiting(locks, "a", 1)
-    # A lock of another server's script: it makes the waiter the holder, and tells nobody.
+    # A changed release script, which grants the lock to the waiter without a notification.
     source = RELEASE.source.replace("read('RPUSH', waiter.inbox, grant)", "")
     args = ("a", holder.token, 0, holder.fence_token, "", 0)
     assert redis_server.eval(source, len(keys.all), *keys.all, *args) == 1
@@ -125,7 +125,7 @@ async def _use(lock):
         return True
 
 
-def test_an_interrupt_of_the_thread_that_reads_stops_no_other_waiter():
+def test_an_interrupt_of_the_reading_thread_does_not_affect_other_waiters():
     first, second = locks.lock("a"), locks.lock("a")
     interrupted = Event()
 

@@ -1,2 +1,2 @@
-"""What must hold where somebody means harm: whoever shares the server, names locks, sends tasks,
-looks at the admin, or reads logs."""
+"""Protection against attackers who share the server, name locks, send tasks, use the admin, or
+read logs."""

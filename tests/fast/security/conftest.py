@@ -11,15 +11,15 @@ from .forging import Tenant
 
 @pytest.fixture
 def tenant(redis_server: redis.Redis) -> Iterator[Tenant]:
-    """Who shares the server of the locks, and reads and writes bytes there."""
-    told = redis_server.connection_pool.connection_kwargs
+    """Another tenant of the server of the locks, who reads and writes bytes there."""
+    address = redis_server.connection_pool.connection_kwargs
     redis_server.flushdb()
-    with redis.Redis(host=told["host"], port=told["port"], db=told["db"]) as client:
+    with redis.Redis(host=address["host"], port=address["port"], db=address["db"]) as client:
         yield Tenant(client)
     redis_server.flushdb()
 
 
 @pytest.fixture
 def operator(db: None) -> Client:
-    """Who may see locks in the admin, and release them."""
+    """A client of a user who may see and release locks in the admin."""
     return user_with("view_activelock", "release_activelock")

@@ -45,7 +45,7 @@ class Tenant:
         return seconds * 1000 + microseconds // 1000
 
     def holder(self, info: Raw | None = None, **bad: Raw) -> bytes:
-        """A holder's record."""
+        """Return the record of a holder."""
         numbers = {
             "weight": 1,
             "expires": self.now + LEASE,
@@ -57,13 +57,13 @@ class Tenant:
         return _record(numbers | bad, info)
 
     def made(self, record: Callable[..., bytes], drawn: Raw | tuple[Raw, dict[str, Raw]]) -> bytes:
-        """Return what Hypothesis drew as a record."""
+        """Return the record that Hypothesis drew, or make it from the arguments that it drew."""
         if isinstance(drawn, tuple):
             return record(drawn[0], **drawn[1])
         return raw(drawn)
 
     def waiter(self, info: Raw | None = None, **bad: Raw) -> bytes:
-        """The record of a waiter."""
+        """Return the record of a waiter."""
         numbers = {
             "format": 2,
             "inbox": "aninbox",
@@ -93,7 +93,7 @@ class Tenant:
         self.client.zadd(keys_of(name).queue, dict.fromkeys(waiters, self.now * 1000))
 
     def event(self, name: str, record: Raw, info: Raw | None = None) -> dict[str, Any]:
-        """An event, with the fields of the end of a hold and of a refusal."""
+        """Return an event, with the fields of the end of a hold and of a refusal."""
         return {
             "name": name,
             "kind": "mutex",
@@ -132,13 +132,13 @@ def keys_of(name: str) -> LockKeys:
 
 
 def key_of(name: str, part: str) -> str:
-    """A key of a lock, or of the history of its bucket."""
+    """Return a key of a lock, or of the history of its bucket."""
     keys = keys_of(name)
     return keys.history + part if part in (*STREAMS, "rates") else getattr(keys, part)
 
 
 def beside(name: str, other: str) -> str:
-    """A name like `other`, in the bucket of `name`."""
+    """Return a name like `other` in the bucket of `name`."""
     numbered = (f"{other} {number}" for number in range(1000))
     return next(each for each in numbered if keys_of(each).bucket == keys_of(name).bucket)
 
@@ -199,7 +199,7 @@ infos = (
 
 
 def invalid(*names: str) -> st.SearchStrategy[dict[str, Any]]:
-    """Some of these names, each with an invalid value."""
+    """Return a strategy for dictionaries of some of these names, with invalid values."""
     return st.dictionaries(st.sampled_from(names), numbers | raws, max_size=3)
 
 

@@ -1,4 +1,4 @@
-"""How many examples Hypothesis tries. The environment variable FUZZ multiplies the number."""
+"""The number of Hypothesis examples. The environment variable FUZZ multiplies the number."""
 
 import os
 

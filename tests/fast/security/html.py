@@ -1,11 +1,11 @@
-"""What an HTML page is made of, apart from its words."""
+"""The structure of an HTML page: its elements, its links and its text."""
 
 from collections import Counter
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
 
 MOVING = {"line", "text"}
-"""The elements of a chart's axis: how many there are depends on the time of day."""
+"""The elements of a chart's axis. Their number depends on the time of day."""
 
 ADDRESSES = {"href", "src", "action", "formaction", "xlink:href"}
 
@@ -14,16 +14,16 @@ Attributes = list[tuple[str, str | None]]
 
 @dataclass
 class Page(HTMLParser):
-    """A page, read as a browser does."""
+    """A page, parsed like in a browser."""
 
     shape: Counter[tuple[str, ...]] = field(default_factory=Counter)
-    """How often each element is there, with the names of its attributes."""
+    """The number of each element, by its name and the names of its attributes."""
 
     addresses: set[str] = field(default_factory=set)
-    """Where it leads."""
+    """The addresses in the page."""
 
     words: list[str] = field(default_factory=list)
-    """Its text, and the values of its attributes, but for what a form sends back as it is."""
+    """The text and the values of attributes, except for hidden values of forms."""
 
     def __post_init__(self) -> None:
         super().__init__()

@@ -60,7 +60,7 @@ def page(client: Client, address: str) -> str:
 
 
 def command(*arguments: str) -> str:
-    """What `locks` prints."""
+    """Return the output of the command `locks`."""
     out = StringIO()
     try:
         call_command("locks", *arguments, stdout=out, stderr=out, no_color=True)
@@ -70,7 +70,7 @@ def command(*arguments: str) -> str:
 
 
 def as_json(*arguments: str) -> str:
-    """What `locks` prints, which must be JSON to the letter."""
+    """Return the output of the command `locks`, which must be valid JSON."""
     out = StringIO()
     with suppress(CommandError):
         call_command("locks", *arguments, "--format=json", stdout=out)
@@ -87,7 +87,7 @@ async def _actives() -> list[Any]:
 
 
 def drawn() -> str:
-    """Return what the full screen shows."""
+    """Return the text on the full screen."""
     return draw(columns=120, rows=40)
 
 

@@ -1,5 +1,5 @@
-"""Whoever can send a task chooses its id, its arguments and its headers. None of them lets it run
-beside another, and none of them breaks what looks at it."""
+"""The sender of a task chooses its id, its arguments and its headers. They cannot make two tasks
+run at once, and cannot break the inspection of locks."""
 
 import contextlib
 import json
@@ -59,7 +59,7 @@ deliveries = st.none() | st.dictionaries(st.just("redelivered"), json_values)
 
 
 def execute(task, task_id, args=(), headers=None, delivery=None):
-    """As a worker executes a message: the error with which it ends, if any."""
+    """Execute a message like a worker, and return the error with which it ends, if any."""
     request = {"id": task_id, "args": args, "kwargs": {}, "is_eager": False}
     request |= {"headers": headers, "delivery_info": delivery}
     trace = build_tracer(task.name, task, app=app, eager=True, propagate=False)
@@ -78,12 +78,12 @@ def execute(task, task_id, args=(), headers=None, delivery=None):
 @example(TASKS[4], "id", {PLACE: NAME, CONFLICTS: [1]}, None)
 @example(TASKS[5], "id", {PLACE: {"a": 1}}, None)
 @example(TASKS[0], "\ud800\x1b[31m\u202e\n", {PLACE: 1}, None)
-def test_headers_let_nobody_run_beside_another(caplog, task, task_id, told, delivery):
+def test_headers_cannot_make_two_tasks_run_at_once(caplog, task, task_id, headers, delivery):
     caplog.clear()
     caplog.set_level(logging.DEBUG, "django_redislock")
     ran.clear()
     with locks.lock(NAME, timeout=30):
-        error = execute(task, task_id, headers=told, delivery=delivery)
+        error = execute(task, task_id, headers=headers, delivery=delivery)
     assert ran == []
     assert error is None or isinstance(error, AlreadyRunning | Retry), repr(error)
     for record in caplog.records:
@@ -97,7 +97,7 @@ def test_headers_let_nobody_run_beside_another(caplog, task, task_id, told, deli
 @example("\ud800")
 @example("9" * 5000)
 @example("{argument.__class__}")
-def test_arguments_make_one_name_or_an_error(argument):
+def test_arguments_result_in_one_name_or_an_error(argument):
     ran.clear()
     error = execute(BY_ARGUMENT, "id", args=(argument,))
     assert (len(ran) == 1) is (error is None)
@@ -116,7 +116,7 @@ FORGED = sorted(
     {*READ, *OURS}
     # Celery passes these on to the next execution, which django_redislock sends.
     | {"expires", "eta", "timelimit", "reply_to", "hostname", "ignore_result", "stamps"}
-    # The notes about an execution were attributes of its request once.
+    # Notes about an execution were attributes of its request in an earlier version.
     | {f"redislock_{note}" for note in ("sent_again", "begun", "ended", "foreseen")}
 )
 
@@ -145,7 +145,7 @@ KEPT_TASKS = [
 RETRIED = kept_task("retried", failing_body, autoretry_for=(LookupError,), retry_backoff=True)
 
 LONGEST_KEPT = 3600 + 600
-"""Seconds: queue_timeout and retry_backoff_max by default."""
+"""Defaults of queue_timeout and retry_backoff_max, in seconds."""
 
 extreme = st.sampled_from([math.inf, -math.inf, math.nan, 1e18, 3e8, 10**18, "x" * 100_000])
 extreme |= st.sampled_from([json.loads("[" * 900 + "]" * 900), {str(n): [n] for n in range(9000)}])
@@ -158,7 +158,7 @@ def execute_forged(task, attributes):
     delivery = {"redelivered": attributes.get("delivery_info")}
     request = {"id": "forged", "is_eager": False, **attributes, "delivery_info": delivery}
     trace = build_tracer(task.name, task, app=app, eager=True, propagate=False)
-    with contextlib.suppress(Exception):  # Celery itself may fail on what is forged
+    with contextlib.suppress(Exception):  # Celery itself may fail on forged data
         trace(request["id"], (), {}, request)
 
 
@@ -213,7 +213,7 @@ def is_bounded(attributes):
 @example({"retries": "3"})
 @example({"retries": -1e18})
 @example({"retries": [1]})
-def test_a_forged_message_that_is_retried_keeps_its_lock_no_longer_than_any_other(attributes):
+def test_a_retried_forged_message_does_not_keep_its_lock_longer(attributes):
     execute_forged(RETRIED, attributes)
     kept = locks.get(KEPT)
     assert kept is None or kept.ttl <= LONGEST_KEPT
@@ -232,7 +232,7 @@ def size_of(redis_server):
 
 
 @pytest.mark.parametrize("task", KEPT_TASKS, ids=lambda task: task.name)
-def test_long_task_ids_take_little_room_in_redis(redis_server, task):
+def test_long_task_ids_need_little_memory_in_redis(redis_server, task):
     before = size_of(redis_server)
     for number in range(3):
         assert execute(task, f"{LONG}{number}") is None
@@ -243,7 +243,7 @@ def test_long_task_ids_take_little_room_in_redis(redis_server, task):
         locks.force_release(info.name)
 
 
-def test_a_long_thread_name_takes_little_room_in_redis(redis_server):
+def test_a_long_thread_name_needs_little_memory_in_redis(redis_server):
     before = size_of(redis_server)
     thread = threading.current_thread()
     name, thread.name = thread.name, LONG

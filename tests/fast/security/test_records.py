@@ -213,7 +213,7 @@ def test_a_forged_grant_is_ignored(tenant):
         for forged in (b"", b"\xff", b"nan 1 1", b"9" * 5000, b"1 2", b"-1 5 1", b"1 0 1"):
             tenant.client.rpush(inbox, forged)
         wait_until(lambda: not tenant.client.exists(inbox))
-        tenant.client.rpush(inbox, b"99999999 5 1")  # of nobody who waits
+        tenant.client.rpush(inbox, b"99999999 5 1")  # without a matching waiter
         assert waits.result(60) is False
 
 
@@ -224,7 +224,7 @@ def test_an_inbox_of_another_type_fails_no_release(tenant):
     [alive] = wait_until(lambda: tenant.client.keys(f"{keys_of(GOOD).inboxes}*:alive"))
     tenant.client.set(alive.removesuffix(b":alive"), "x", px=5000)
     lock.release()
-    with suppress(RedisError):  # it may read its inbox before a heartbeat finds its grant
+    with suppress(RedisError):  # the waiter may read its inbox before a heartbeat finds its grant
         assert waits.result(60)
         locks.force_release(GOOD)
 

@@ -1,5 +1,5 @@
-"""No output contains credentials: not if the address of the server is well formed, and not if a
-password that is not percent-encoded is parsed as another part of the address."""
+"""No output contains credentials, even if a password is not percent-encoded and is parsed as
+another part of the server's address."""
 
 import asyncio
 import logging
@@ -165,7 +165,7 @@ def scraped():
 
 
 def assert_no_secret(text):
-    text = re.sub(r"127\.0\.0\.1:\d+|0x[0-9a-f]+", "", text)  # which have any digits
+    text = re.sub(r"127\.0\.0\.1:\d+|0x[0-9a-f]+", "", text)  # which contain random digits
     for secret in SECRETS:
         assert secret not in text, text[max(text.index(secret) - 300, 0) :][:400]
 
@@ -215,7 +215,7 @@ def test_the_error_of_a_malformed_address(settings, location):
     assert_no_secret("".join(traceback.format_exception(caught.value)))
 
 
-def test_output_about_a_server_that_repeats_its_requests(output_of_uses):
+def test_output_about_a_server_that_repeats_requests_in_errors(output_of_uses):
     for command, protocol in ("AUTH", 2), ("HELLO", 3):
         with Node(rename_command=f'{command} ""') as node:
             url = f"redis://us3r:p4ss@127.0.0.1:{node.port}/0"
@@ -291,7 +291,7 @@ def test_an_error_is_shown_without_its_quotes(said, shown):
 
 
 def test_the_caches_themselves_do_not_change(output_of_uses):
-    """A malformed alias harms nobody but who uses it."""
+    """A malformed alias affects only its own users."""
     output_of_uses(MALFORMED[0])
 
     assert "secret" not in [manager.alias for manager in locks.using("default").everywhere()]

@@ -1,5 +1,4 @@
-"""Text that strangers chose stays text wherever it is shown: in pages, in the terminal, in JSON,
-in metrics and in logs."""
+"""Text from strangers stays text in pages, in the terminal, in JSON, in metrics and in logs."""
 
 import json
 import logging
@@ -56,21 +55,21 @@ SAME_LENGTH = str.maketrans(dict.fromkeys("<>&\"'", "x"))
 
 
 def harmless(text):
-    """As long, and without anything that means something in HTML."""
+    """Return a text of the same length without special characters of HTML."""
     return text.translate(SAME_LENGTH)
 
 
 class Stranger:
-    """All that whoever takes a lock can say."""
+    """All texts that the holder of a lock can choose."""
 
-    def __init__(self, name, told):
+    def __init__(self, name, values):
         self.name = fit_name(name)
-        told = json.loads(json.dumps(told))  # to JSON two halves are a character
-        self.host, self.thread, self.task, self.task_id, self.key, self.value = told
+        values = json.loads(json.dumps(values))  # JSON combines two surrogates into one character
+        self.host, self.thread, self.task, self.task_id, self.key, self.value = values
 
     def harmless(self):
-        told = (self.host, self.thread, self.task, self.task_id, self.key, self.value)
-        return Stranger(harmless(self.name), [harmless(each) for each in told])
+        values = (self.host, self.thread, self.task, self.task_id, self.key, self.value)
+        return Stranger(harmless(self.name), [harmless(each) for each in values])
 
     @property
     def info(self):
@@ -81,10 +80,10 @@ class Stranger:
         )
 
     def write(self, tenant):
-        """It holds, waits, has held, and was refused."""
+        """Write a holder, a waiter and events with the texts."""
         tenant.client.flushdb()
         tenant.lock(self.name, tenant.holder(self.info, lease="200000"), beside=self.name)
-        tenant.queue(self.name, tenant.waiter(self.info, grant_ttl="60000"))  # it comes next
+        tenant.queue(self.name, tenant.waiter(self.info, grant_ttl="60000"))  # the next waiter
         event = tenant.event(self.name, tenant.holder(self.info), self.info)
         for stream in ("ended", "broken", "refused"):
             tenant.client.xadd(key_of(self.name, stream), event | {"how": "expired"})
@@ -94,7 +93,7 @@ strangers = st.builds(Stranger, hostile, st.lists(hostile, min_size=6, max_size=
 
 
 def pages(stranger, client):
-    """Every page that tells of a lock, up to its release."""
+    """Yield each page that shows a lock, up to its release."""
     yield "the list", page(client, LIST)
     yield "the list, searched", page(client, f"{LIST}?q=*")
     yield "the dashboard", page(client, DASHBOARD)
@@ -127,8 +126,8 @@ def test_in_pages(tenant, operator, stranger):
         for address in found[what].addresses:
             assert address[:1] in ("", "/", "?", "#"), f"{what} leads to {address}"
     own = found["its page"].text
-    for told in (stranger.name, stranger.host, stranger.thread, stranger.task, stranger.task_id):
-        assert printable(told) in own
+    for value in (stranger.name, stranger.host, stranger.thread, stranger.task, stranger.task_id):
+        assert printable(value) in own
 
 
 def _steering(text):
@@ -165,9 +164,9 @@ def test_in_json(tenant, stranger):
         text = as_json(*arguments)
         assert text.isascii()
         assert not {char for char in text if not (char.isprintable() or char == "\n")}
-    [told] = json.loads(as_json("list"))
-    [holder] = told["holders"]
-    assert told["name"] == stranger.name
+    [lock] = json.loads(as_json("list"))
+    [holder] = lock["holders"]
+    assert lock["name"] == stranger.name
     assert holder["holder"]["host"] == _whole(stranger.host)
     assert holder["metadata"] == {_whole(stranger.key): _whole(stranger.value)}
     lines = command("history", "--format=jsonl").splitlines()
@@ -175,7 +174,7 @@ def test_in_json(tenant, stranger):
 
 
 def _whole(text):
-    """As JSON can tell it: half a character is none."""
+    """Return the text as in JSON, without lone surrogates."""
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").replace("�", "?")
 
 
@@ -205,16 +204,18 @@ def test_in_logs_and_errors(caplog, name):
     caplog.set_level(logging.DEBUG, "django_redislock")
     with pytest.raises(LockLost) as lost, locks.lock(name):
         locks.force_release(name)
-    with pytest.raises(KeyError), locks.lock(name):  # noqa: PT012  what happens in between counts
+    with pytest.raises(KeyError), locks.lock(name):  # noqa: PT012  the release is part of the test
         locks.force_release(name)
         raise KeyError
 
-    told = [record.getMessage() for record in caplog.records if record.name == "django_redislock"]
-    assert len(told) >= 2
-    assert all(text.isprintable() for text in (*told, str(lost.value)))
+    messages = [
+        record.getMessage() for record in caplog.records if record.name == "django_redislock"
+    ]
+    assert len(messages) >= 2
+    assert all(text.isprintable() for text in (*messages, str(lost.value)))
 
 
-def test_a_name_does_not_steer_the_log_of_admin_actions(tenant, operator):
+def test_a_name_cannot_manipulate_the_log_of_admin_actions(tenant, operator):
     name = "\u202eevil\u2028"
     tenant.lock(name, tenant.holder(), beside=name)
     seen = json.dumps([[name, locks.get(name).fence_token]])

@@ -1,5 +1,4 @@
-"""Whatever a browser sends to the admin, it is answered, and releases nobody whom its user did not
-see."""
+"""The admin answers any request, and releases only holders that the user has seen."""
 
 import json
 from urllib.parse import quote
@@ -37,7 +36,7 @@ def lock(hold):
 
 
 def sendable(fields):
-    """As a browser can send it: half a character is none."""
+    """Return the fields as a browser can send them, without lone surrogates."""
     return {_whole(name): _whole(value) for name, value in fields.items()}
 
 
@@ -75,7 +74,7 @@ def test_names_in_addresses(lock, operator, name, page):
 
 
 def seen_like(fence_token):
-    """What a form says that its user saw, with something the matter."""
+    """Return a strategy for invalid values of the form field `seen`."""
     right = [HELD, fence_token, "", "somebody"]
     change = st.tuples(st.integers(0, 4), json_values | st.sampled_from(VALUES))
 
@@ -112,14 +111,14 @@ def test_forms(lock, operator):
             operator.post(LIST, {"action": "release_selected", "_selected_action": seen}),
         ]
         assert {answer.status_code for answer in answers} <= {200, 302, 400}
-        assert lock.owned(), "it was released by who did not see it"
+        assert lock.owned(), "a user released a holder without seeing it"
 
     send()
     assert not LogEntry.objects.exists()
 
 
 def names_the_holder(seen, lock):
-    """Whether a form really says that its user saw the holder."""
+    """Return whether the form field names the holder."""
     try:
         return any(
             isinstance(row, list) and row[0] == HELD and int(row[1]) == lock.fence_token

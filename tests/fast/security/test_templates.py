@@ -1,4 +1,4 @@
-"""Names that are made of a call's arguments, and patterns of names: strangers choose both."""
+"""Names that are made from arguments of a call, and patterns of names. Strangers choose both."""
 
 import re
 from decimal import Decimal
@@ -26,7 +26,7 @@ HIDDEN = "nobody may read this"
 
 
 class Spied:
-    """Notes which of its attributes and items are asked for."""
+    """Records which of its attributes and items are accessed."""
 
     def __init__(self):
         self.asked = []
@@ -70,7 +70,7 @@ fields = st.tuples(
 @example("{site:{width.__class__}}")
 @example("{site!r:{site._secret}}")
 @example("{site.a[}.__class__]._secret}")
-def test_no_template_reaches_what_is_private(text):
+def test_a_template_cannot_access_private_attributes(text):
     spied = Spied()
     try:
         name = Template(text, REBUILD).fill(arguments(REBUILD, (spied, spied), {}))
@@ -100,7 +100,7 @@ def test_a_value_is_never_a_template(value):
 @example(("a:b", "c"), ("a", "b:c"))
 @example(("a'", "b"), ("a", "'b"))
 @example(("\n", "a"), ("\\n", "a"))
-def test_fields_by_their_repr_are_kept_apart(one, other):
+def test_fields_with_different_reprs_have_different_names(one, other):
     template = Template("rebuild:{site!r}:{width!r}", REBUILD)
     names = [template.fill(arguments(REBUILD, each, {})) for each in (one, other)]
     assert (names[0] == names[1]) is (one == other)
@@ -109,8 +109,8 @@ def test_fields_by_their_repr_are_kept_apart(one, other):
 @pytest.mark.parametrize(
     "width", ["9" * 12, "0>99999999", ".99999999f", "٩" * 9, 10**9, ",.1000000"]
 )
-def test_a_width_that_a_stranger_chose_fills_no_memory(width):
-    """`{site:{width}}` takes its format from the call."""
+def test_a_width_from_an_argument_is_refused(width):
+    """The format of `{site:{width}}` comes from the call."""
     for value in ("x", 1, 1.5, Decimal(1), True, None, 10**4000):
         with pytest.raises(ValueError, match="cannot be filled"):
             Template("{site:{width}}", REBUILD).fill(arguments(REBUILD, (value, width), {}))
@@ -123,13 +123,13 @@ names = st.text(alphabet="ab*?[]-.%\\é", min_size=1, max_size=12)
 
 
 def means(pattern):
-    """What the reference says of patterns, as a regular expression."""
+    """Return a regular expression for a pattern, according to the reference."""
     return "".join({"*": ".*", "?": "."}.get(char) or re.escape(char) for char in pattern)
 
 
 @settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(pattern=patterns, held=st.sets(names, min_size=1, max_size=5))
-def test_a_pattern_means_the_same_to_redis_and_to_python(tenant, pattern, held):
+def test_a_pattern_matches_the_same_names_in_redis_and_python(tenant, pattern, held):
     tenant.client.flushdb()
     for name in held:
         tenant.lock(name, tenant.holder(), beside=name)
@@ -145,7 +145,7 @@ LONG += ["?" * 511 + "b", "*?" * 250 + "b", "?" * 100_000, "a" * 100_000, "*?a" 
 
 
 def test_no_pattern_takes_long(tenant):
-    """Neither among names, nor among what a tenant put there for names."""
+    """The names are valid, or invalid data of another tenant."""
     name = "a" * MAX_NAME_BYTES
     tenant.lock(name, tenant.holder(), beside=name)
     for long in (b"a" * 400_000, b"\xc3" + b"\x80" * 400_000):

@@ -1,4 +1,4 @@
-"""Who may do what in the admin, asked of every view that there is."""
+"""The permissions for each view of the admin."""
 
 import json
 
@@ -27,10 +27,10 @@ VIEWS = {
     "change": f"{LIST}{HELD}/change/",
     "": f"{LIST}{HELD}/",
 }
-"""An address of each view; the last is Django's own, and leads to the page of a lock."""
+"""An address of each view. The last view is Django's own, and redirects to the page of a lock."""
 
 PAGES = ("changelist", "dashboard", "history", "change")
-"""What is there to be looked at."""
+"""The views that show locks."""
 
 METHODS = ("GET", "HEAD", "PUT", "DELETE", "OPTIONS")
 
@@ -51,23 +51,23 @@ def client_of(**about):
 
 STRANGERS = {
     "nobody": Client,
-    "who is no staff": client_of,
-    "staff that was put out": lambda: client_of(is_staff=True, is_active=False),
+    "not staff": client_of,
+    "inactive staff": lambda: client_of(is_staff=True, is_active=False),
 }
 FORBIDDEN = {
     "staff without a permission": user_with,
-    "staff that may release, and not see": lambda: user_with("release_activelock"),
+    "staff that may release but not view": lambda: user_with("release_activelock"),
 }
 
 
 @pytest.fixture
 def lock(hold):
-    """Held, and told of in every form below."""
+    """A held lock, which is named in all forms below."""
     return hold(HELD)
 
 
 def forms(lock):
-    """All that a releaser's browser may send."""
+    """Return the forms that the browser of an operator may send."""
     seen = json.dumps([[HELD, lock.fence_token]])
     action = {"action": "release_selected", "_selected_action": seen}
     return [
@@ -79,7 +79,7 @@ def forms(lock):
 
 
 def without_a_post(client, view, lock):
-    """What every other method is answered, with all that a form may say in the address."""
+    """Return the status codes of other methods, with the fields of all forms in the query."""
     query = {name: value for form in forms(lock) for name, value in form.items()}
     return {
         method: client.generic(method, VIEWS[view], QUERY_STRING=urlencode(query)).status_code
@@ -88,19 +88,19 @@ def without_a_post(client, view, lock):
 
 
 def by_post(client, view, lock):
-    """What each form is answered."""
+    """Return the status codes of all forms."""
     return [client.post(VIEWS[view], form).status_code for form in forms(lock)]
 
 
 def everything(client, view, lock):
-    """All answers; and nothing came of any."""
+    """Return all status codes, and check that no request had an effect."""
     answers = {*without_a_post(client, view, lock).values(), *by_post(client, view, lock)}
     assert lock.owned()
     assert not LogEntry.objects.exists()
     return answers
 
 
-def test_every_view_is_known_here():
+def test_every_view_is_covered():
     names = [(url.name or "").removeprefix("django_redislock_activelock_") for url in urls()]
     assert sorted(names) == sorted(VIEWS)
 
@@ -156,7 +156,7 @@ def test_a_post_without_the_csrf_token_is_refused(lock, admin_user):
     assert lock.owned()
 
 
-def test_a_page_is_neither_kept_nor_framed_nor_guessed_at(lock, admin_client):
+def test_pages_are_not_cached_framed_or_sniffed(lock, admin_client):
     form = {"seen": json.dumps([[HELD, lock.fence_token]])}
     shown = [admin_client.get(VIEWS[view]) for view in PAGES]
 
@@ -165,7 +165,7 @@ def test_a_page_is_neither_kept_nor_framed_nor_guessed_at(lock, admin_client):
         assert {"no-store", "private"} <= set(headers["Cache-Control"].split(", "))
         assert headers["X-Frame-Options"] == "DENY"
         assert headers["X-Content-Type-Options"] == "nosniff"
-        assert headers["Referrer-Policy"] == "same-origin"  # names stand in addresses
+        assert headers["Referrer-Policy"] == "same-origin"  # addresses contain names
         assert headers["Content-Type"] == "text/html; charset=utf-8"
 
 

@@ -1,1 +1,1 @@
-collect_ignore = ["sample"]  # a project of its own, whose tests `test_sample` runs
+collect_ignore = ["sample"]  # another project, whose tests are run by `test_sample`

@@ -1,4 +1,4 @@
-"""The assertions of the testing kit pass and fail as they should."""
+"""The assertions of the testing kit pass and fail correctly."""
 
 import pytest
 from celery import Celery
@@ -34,13 +34,16 @@ def work(app):
 
 
 class TestNothingHeld:
-    def test_what_is_held_is_named_with_its_holder(self) -> None:
-        with held_elsewhere(NAME, holder_task_id="task-1"), pytest.raises(AssertionError) as told:
+    def test_a_held_lock_is_named_with_its_holder(self) -> None:
+        with (
+            held_elsewhere(NAME, holder_task_id="task-1"),
+            pytest.raises(AssertionError) as error,
+        ):
             assert_nothing_held(within=0)
-        assert f"'{NAME}' on 'default' by " in str(told.value)
-        assert "task-1" in str(told.value)
+        assert f"'{NAME}' on 'default' by " in str(error.value)
+        assert "task-1" in str(error.value)
 
-    def test_one_of_another_alias_is(self, settings) -> None:
+    def test_a_lock_of_another_alias_is_found(self, settings) -> None:
         elsewhere = settings.CACHES["default"] | {"KEY_PREFIX": "elsewhere"}
         settings.CACHES = settings.CACHES | {"other": elsewhere}
         with held_elsewhere(NAME, using="other"):
@@ -49,9 +52,7 @@ class TestNothingHeld:
                 with pytest.raises(AssertionError, match="on 'other'"):
                     assert_nothing_held(**using, within=0)
 
-    def test_an_alias_that_is_mistaken_has_nothing_unless_it_is_the_locks_own(
-        self, settings
-    ) -> None:
+    def test_an_invalid_alias_is_ignored_unless_locks_use_it(self, settings) -> None:
         mistaken = settings.CACHES["default"] | {"OPTIONS": {"protocol": 5}}
         settings.CACHES = settings.CACHES | {"other": mistaken}
         assert_nothing_held()
@@ -59,15 +60,15 @@ class TestNothingHeld:
         with pytest.raises(ImproperlyConfigured, match="protocol"):
             assert_nothing_held()
 
-    def test_what_its_name_and_holder_say_is_shown_safely(self) -> None:
+    def test_names_and_holders_are_escaped(self) -> None:
         with (
             held_elsewhere("tests:\u202ekit", holder_task_id="\x1b[2J"),
-            pytest.raises(AssertionError) as told,
+            pytest.raises(AssertionError) as error,
         ):
             assert_nothing_held(within=0)
-        assert str(told.value).replace("\n", "").isprintable()
+        assert str(error.value).replace("\n", "").isprintable()
 
-    def test_what_is_just_given_back_has_time_to_go(self) -> None:
+    def test_a_lock_may_be_released_within_the_time_limit(self) -> None:
         lock = locks.lock(NAME, timeout=0.3, auto_renewal=False)
         lock.acquire()
         with pytest.raises(AssertionError):
@@ -75,19 +76,19 @@ class TestNothingHeld:
         assert_nothing_held(within=10)
 
     @pytest.mark.timeout(60)
-    def test_it_ends_also_where_time_stands_still(self, monkeypatch) -> None:
+    def test_it_ends_with_a_frozen_clock(self, monkeypatch) -> None:
         monkeypatch.setattr("time.monotonic", lambda: 0.0)  # as freezegun does
         with held_elsewhere(NAME), pytest.raises(AssertionError, match=NAME):
             assert_nothing_held(within=0.1)
 
-    def test_what_only_cools_down_is_not_held(self) -> None:
+    def test_a_cooldown_is_not_held(self) -> None:
         with locks.lock(NAME, at_least_for=60):
             pass
         assert locks.get(NAME).state == "cooldown"
         assert_nothing_held(within=0)
         locks.force_release(NAME)
 
-    def test_who_is_queued_holds(self, app) -> None:
+    def test_a_queued_task_holds_a_lock(self, app) -> None:
         @single_instance(mode="until_executing")
         @app.task(name="kit.queued", shared=False)
         def queued():
@@ -97,7 +98,7 @@ class TestNothingHeld:
             assert_nothing_held(within=0)
 
     @pytest.mark.parametrize("within", [-1, "soon"])
-    def test_a_time_that_is_none_is_refused(self, within) -> None:
+    def test_an_invalid_time_is_refused(self, within) -> None:
         with pytest.raises((TypeError, ValueError), match="within must be"):
             assert_nothing_held(within=within)
 
@@ -119,7 +120,7 @@ class TestSkipped:
         ):
             work.apply([7])
 
-    def test_without_a_task_any_will_do(self, work) -> None:
+    def test_without_a_task_any_skipped_task_counts(self, work) -> None:
         with conflict(work, 7), assert_skipped() as skips:
             work.apply([7])
         assert [(skip["sender"], skip["args"]) for skip in skips] == [(work, (7,))]
@@ -136,7 +137,7 @@ class TestSkipped:
 
 
 class TestRetried:
-    def test_a_task_that_is_skipped_is_none(self, work) -> None:
+    def test_a_skipped_task_is_not_a_retry(self, work) -> None:
         message = r"Task kit\.work was not retried for a conflict"
         with (
             conflict(work, 7),
@@ -145,7 +146,7 @@ class TestRetried:
         ):
             work.apply([7])
 
-    def test_a_retry_of_its_own_is_none(self, app) -> None:
+    def test_a_retry_without_a_conflict_does_not_count(self, app) -> None:
         @app.task(bind=True, name="kit.own", shared=False, max_retries=1)
         @single_instance
         def own(self):

@@ -1,4 +1,4 @@
-"""conflict() holds what a call of a task needs, as another instance would."""
+"""conflict() holds the lock of a task's call, as another instance would."""
 
 import uuid
 
@@ -25,7 +25,7 @@ ARGUMENTS = [
 
 @pytest.fixture
 def app():
-    name = f"tests.kit.{uuid.uuid4().hex}"  # no two apps share what is stored in memory
+    name = f"tests.kit.{uuid.uuid4().hex}"  # so that apps do not share data in memory
     app = own_app(name)
     app.conf.task_default_queue = name
     return app
@@ -44,7 +44,7 @@ def above(app, mode, **options):
 
 
 @pytest.mark.parametrize("options", ARGUMENTS, ids=" ".join)
-def test_a_call_meets_it_when_it_begins(app, options) -> None:
+def test_a_call_conflicts_when_it_begins(app, options) -> None:
     work = below(app, **options)
     with conflict(work, 7) as other, assert_skipped(work) as skips:
         assert work.apply([7]).result is None
@@ -62,7 +62,7 @@ def test_a_call_meets_it_when_it_begins(app, options) -> None:
         ("until_and_while_executing", {"limit": 2}),
     ],
 )
-def test_a_task_meets_it_when_it_is_sent_and_when_it_begins(app, mode, options) -> None:
+def test_a_task_conflicts_when_it_is_sent_and_when_it_begins(app, mode, options) -> None:
     work = above(app, mode, **options)
     with conflict(work, 7) as other:
         with assert_skipped(work) as skips:
@@ -75,7 +75,7 @@ def test_a_task_meets_it_when_it_is_sent_and_when_it_begins(app, mode, options) 
     assert_nothing_held()
 
 
-def test_the_arguments_say_which_calls_meet_it(app) -> None:
+def test_the_arguments_select_the_conflicting_calls(app) -> None:
     work = below(app, unique_on="*")
     with conflict(work, number=7, full=True):
         assert work.apply([8, True]).result == "ran 8"
@@ -83,7 +83,7 @@ def test_the_arguments_say_which_calls_meet_it(app) -> None:
         assert work.apply([7, True]).result is None
 
 
-def test_a_task_that_sees_itself_meets_it(app) -> None:
+def test_a_bound_task_conflicts(app) -> None:
     @app.task(bind=True, autoretry_for=(ValueError,))
     @single_instance(unique_on="*")
     def work(self, number):
@@ -109,7 +109,7 @@ def test_a_task_is_retried(app) -> None:
     assert run_message(app, work, 7) == "ran 7"
 
 
-def test_a_plain_function_and_a_method_meet_it() -> None:
+def test_a_plain_function_and_a_method_conflict() -> None:
     @single_instance(on_conflict="raise")
     def work():
         return "ran"
@@ -131,7 +131,7 @@ def test_a_plain_function_and_a_method_meet_it() -> None:
     assert (work(), depot.count()) == ("ran", "ran")
 
 
-def test_what_is_not_free_is_an_error_and_stays(app) -> None:
+def test_a_lock_that_is_not_free_is_an_error_and_stays_held(app) -> None:
     work = below(app, key="kit", limit=2)
     with held_elsewhere(locks.semaphore("kit", 2)) as first:
         with pytest.raises(LockError, match="'kit' cannot be held elsewhere"):

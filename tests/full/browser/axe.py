@@ -1,4 +1,4 @@
-"""axe-core, which finds what keeps people from using a page. npm fetches it; it ships nowhere."""
+"""Check the accessibility of a page with axe-core, which npm downloads for the tests."""
 
 import subprocess
 from functools import cache
@@ -14,12 +14,12 @@ HERE = Path(__file__).parent
 SOURCE = HERE / "node_modules" / "axe-core" / "axe.min.js"
 
 OF_DJANGO = {
-    # A label that is an image with an alternative text, which the rule does not count.
+    # A label that is an image with an alternative text. The rule ignores such a text.
     "label-title-only": "#searchbar",
-    # Django 5.2 tells the links of its breadcrumbs from the signs between them by colour alone.
+    # In Django 5.2, only the colour distinguishes the links in breadcrumbs from the separators.
     "link-in-text-block": "div.breadcrumbs > a",
 }
-"""What Django's own templates break: a rule, and the selector of the elements."""
+"""Rules that Django's own templates break, each with the selector of the elements."""
 
 RUN = """
 const [ofDjango, done] = arguments;
@@ -52,6 +52,6 @@ def _install() -> None:
 
 
 def serious_violations(tab: Tab) -> list[str]:
-    """What axe-core takes for serious or critical on the page: the rule, where, and why."""
+    """Return the serious and critical problems: the rule, the element and the reason."""
     tab.script(source())
     return tab.driver.execute_async_script(RUN, OF_DJANGO)

@@ -1,7 +1,7 @@
-"""A Chromium, and the tab that a test has of it.
+"""A Chromium browser, and the tab of a test.
 
-Elements are found as a reader finds them, by role and name, through the browser's own
-accessibility tree. It is there without JavaScript too.
+Tests find elements by role and name, in the browser's accessibility tree. The tree also exists
+without JavaScript.
 """
 
 import base64
@@ -42,12 +42,12 @@ OPTIONS = (
     "--no-first-run",
 )
 
-PATIENCE = 10
-"""Seconds to wait for anything at all."""
+WAIT_SECONDS = 10
+"""Limit of each wait."""
 
 
 def start(profile: Path) -> webdriver.Chrome:
-    """A headless Chromium that keeps all that it writes in `profile`, a new folder."""
+    """Start a headless Chromium that keeps its files in the new folder `profile`."""
     options = webdriver.ChromeOptions()
     options.binary_location = find("chromium")
     for option in (*OPTIONS, f"--window-size={WIDTH},{HEIGHT}", f"--user-data-dir={profile}"):
@@ -57,20 +57,20 @@ def start(profile: Path) -> webdriver.Chrome:
 
 
 class Tab:
-    """A tab that nothing is left in from another test: no cookie, storage or emulation.
+    """A new tab without cookies, storage or emulation of other tests.
 
-    `origin` is the address of the site; what is opened is a path on it.
+    `origin` is the address of the site. The tab opens paths on it.
     """
 
     def __init__(self, driver: webdriver.Chrome, origin: str) -> None:
         self.driver = driver
         self.origin = origin
         self._home = driver.current_window_handle
-        self._told: list[str] = []
+        self._messages: list[str] = []
         self._expected: list[str] = []
 
     def __enter__(self) -> "Tab":
-        self.driver.get_log("browser")  # whatever came after the last test's end
+        self.driver.get_log("browser")  # discard late messages of the previous test
         self.driver.switch_to.new_window("tab")
         self.show()
         self.cdp("Storage.clearDataForOrigin", origin=self.origin, storageTypes="all")
@@ -78,7 +78,7 @@ class Tab:
         return self
 
     def __exit__(self, *_: object) -> None:
-        # Closed before the server goes, so that no page asks it for more.
+        # Close the pages before the server stops, so that they send no more requests.
         for handle in self.driver.window_handles:
             if handle != self._home:
                 self.driver.switch_to.window(handle)
@@ -86,14 +86,14 @@ class Tab:
         self.driver.switch_to.window(self._home)
 
     def cdp(self, command: str, **arguments: Any) -> Any:
-        """What Chromium's DevTools answer to that command of their protocol."""
+        """Send a command of the DevTools protocol, and return the answer."""
         return self.driver.execute_cdp_cmd(command, arguments)
 
     def script(self, code: str, *arguments: Any) -> Any:
-        """What the body of a JavaScript function returns; whatever the page's policy says."""
+        """Run the body of a JavaScript function, regardless of the page's policy."""
         return self.driver.execute_script(code, *arguments)
 
-    # What the visitor is and has
+    # Settings of the visitor
 
     def log_in(self, cookie: str, *, name: str = "sessionid") -> None:
         self.cdp("Network.setCookie", name=name, value=cookie, url=self.origin, httpOnly=True)
@@ -104,7 +104,7 @@ class Tab:
         self.cdp("Emulation.setEmulatedMedia", features=features)
 
     def without_scripts(self) -> None:
-        """Run no JavaScript in the pages that are opened from now on."""
+        """Disable JavaScript in pages that are opened from now on."""
         self.cdp("Emulation.setScriptExecutionDisabled", value=True)
 
     def resize(self, width: int, height: int) -> None:
@@ -118,7 +118,7 @@ class Tab:
     def show(self) -> None:
         self.driver.set_window_rect(0, 0, WIDTH, HEIGHT)
 
-    # Going about
+    # Navigation
 
     def open(self, path: str) -> None:
         self.driver.get(self.origin + path)
@@ -129,11 +129,11 @@ class Tab:
 
     @property
     def text(self) -> str:
-        """What a reader sees of the page."""
+        """The visible text of the page."""
         return self.driver.find_element(By.TAG_NAME, "body").text
 
     def wait(self, condition: Callable[[], T], what: str = "") -> T:
-        """The first true answer of `condition`; AssertionError if none comes in time."""
+        """Return the first true answer of `condition`. Raises AssertionError after a timeout."""
 
         def attempt(_: object) -> T | None:
             try:
@@ -144,39 +144,39 @@ class Tab:
                 raise
 
         try:
-            return WebDriverWait(self.driver, PATIENCE, poll_frequency=0.05).until(attempt)
+            return WebDriverWait(self.driver, WAIT_SECONDS, poll_frequency=0.05).until(attempt)
         except TimeoutException:
             wanted = what or condition
             raise AssertionError(
-                f"waited {PATIENCE} s in vain for {wanted}; {self.path} says:\n{self.text}"
+                f"no {wanted} within {WAIT_SECONDS} s; {self.path} shows:\n{self.text}"
             ) from None
 
     def wait_for_text(self, text: str) -> None:
         self.wait(lambda: text in self.text, f"the text {text!r}")
 
     def follow(self, element: WebElement) -> None:
-        """Click on what leads to another page, and wait until that is there."""
+        """Click on a link or button, and wait until the next page is loaded."""
         before = self._document()
         element.click()
         self.wait(lambda: self._document() != before and self._is_loaded(), "another page")
 
     def _document(self) -> str:
-        """What tells this page from the one before, were it at the same address."""
+        """Return an id of this page load, which differs for the same address too."""
         return self.cdp("Page.getFrameTree")["frameTree"]["frame"]["loaderId"]
 
     def _is_loaded(self) -> bool:
         return self.script("return document.readyState") == "complete"
 
-    # Finding
+    # Elements
 
     def all(
         self, role: str, name: str | None = None, *, within: WebElement | None = None
     ) -> list[WebElement]:
-        """The elements of that role (and of just that name, in any case), in the page's order."""
+        """Return the elements with that role (and name, ignoring case), in the page's order."""
         root = within or self.driver.find_element(By.TAG_NAME, "html")
         of_page, _, number = root.id.rpartition(".")
         tree = self.cdp("Accessibility.queryAXTree", backendNodeId=int(number), role=role)
-        # chromedriver's name of an element ends with the number that DevTools know it by.
+        # The id of an element in chromedriver ends with its number in DevTools.
         return [
             WebElement(self.driver, f"{of_page}.{node['backendDOMNodeId']}")
             for node in tree["nodes"]
@@ -184,7 +184,7 @@ class Tab:
         ]
 
     def get(self, role: str, *names: str) -> WebElement:
-        """The only element of that role and of one of the names; waits for it to come."""
+        """Wait for the only element with that role and one of the names, and return it."""
 
         def only() -> WebElement | None:
             found = [each for name in names or (None,) for each in self.all(role, name)]
@@ -193,52 +193,54 @@ class Tab:
 
         return self.wait(only, f"a {role} named {names}")  # type: ignore[return-value]
 
-    # What it looks like
+    # Appearance
 
     def picture(self, *, tallest: int) -> bytes:
-        """The page as a PNG, the whole of it or its first `tallest` pixels."""
+        """Return the page as a PNG, with a height of at most `tallest` pixels."""
         size = self.cdp("Page.getLayoutMetrics")["cssContentSize"]
         clip = {"width": size["width"], "height": min(size["height"], tallest)}
-        told = self.cdp(
+        picture = self.cdp(
             "Page.captureScreenshot",
             format="png",
             clip={"x": 0, "y": 0, "scale": 1} | clip,
             captureBeyondViewport=True,
         )
-        return base64.b64decode(told["data"])
+        return base64.b64decode(picture["data"])
 
     def scrolls_sideways(self) -> bool:
         wide = "return document.documentElement.scrollWidth > document.documentElement.clientWidth"
         return bool(self.script(wide))
 
-    # What it complains of
+    # Messages of the console
 
     def expect_complaint(self, text: str) -> None:
-        """Let a complaint that has `text` in it pass; one must come."""
+        """Allow complaints that contain `text`. At least one must come."""
         self._expected.append(text)
 
     def complaints(self) -> list[str]:
-        """The errors, warnings and breaches of the policy so far that no test expected."""
+        """Return the unexpected errors, warnings and policy violations so far."""
         self._listen()
         return [
-            text for text in self._told if not any(expected in text for expected in self._expected)
+            text for text in self._messages if not any(each in text for each in self._expected)
         ]
 
-    def expected_in_vain(self) -> list[str]:
+    def missing_complaints(self) -> list[str]:
         self._listen()
-        return [text for text in self._expected if not any(text in told for told in self._told)]
+        return [
+            text for text in self._expected if not any(text in each for each in self._messages)
+        ]
 
     def _listen(self) -> None:
-        self._told += [
+        self._messages += [
             entry["message"] for entry in self.driver.get_log("browser") if _is_serious(entry)
         ]
 
 
 def _is_of_a_page_that_changes(error: WebDriverException) -> bool:
-    """Whether the next attempt may well succeed: an element is not there yet, or no longer."""
+    """Return whether an element is missing or stale, so that the next attempt may succeed."""
     if isinstance(error, NoSuchElementException | StaleElementReferenceException):
         return True
-    return '"code":-32000' in str(error.msg)  # as the DevTools say of a node
+    return '"code":-32000' in str(error.msg)  # reported by DevTools for a node
 
 
 def _is_named(node: dict[str, Any], name: str) -> bool:

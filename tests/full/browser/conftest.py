@@ -1,4 +1,4 @@
-"""One Chromium for each test process, and a tab of its own for each test."""
+"""One Chromium for each test process, and a new tab for each test."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,7 +17,7 @@ HERE = Path(__file__).parent
 
 @pytest.hookimpl(tryfirst=True)  # before pytest-xdist, which names the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    # One process runs them all, so that one Chromium does.
+    # Run all browser tests in one process, so that they share one Chromium.
     for item in items:
         if HERE in item.path.parents:
             item.add_marker(pytest.mark.xdist_group("browser"))
@@ -25,7 +25,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def chromium() -> Iterator[webdriver.Chrome]:
-    # A process of Chromium's may write on for a moment after its end.
+    # A process of Chromium may still write for a moment after its end.
     with TemporaryDirectory(prefix="chromium-", ignore_cleanup_errors=True) as profile:
         driver = start(Path(profile))
         yield driver
@@ -34,10 +34,10 @@ def chromium() -> Iterator[webdriver.Chrome]:
 
 @pytest.fixture
 def tab(chromium: webdriver.Chrome, live_server) -> Iterator[Tab]:
-    """A tab on the test's site. The test fails if a page of it complained to the console."""
+    """A tab on the test's site. The test fails if a page logs a complaint to the console."""
     with Tab(chromium, live_server.url) as tab:
         yield tab
-        tab.wait(lambda: not tab.expected_in_vain(), "a complaint that was expected")
+        tab.wait(lambda: not tab.missing_complaints(), "the expected complaints")
         complaints = tab.complaints()
     assert not complaints, "\n".join(complaints)
 

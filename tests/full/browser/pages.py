@@ -1,4 +1,4 @@
-"""What a visitor does on the pages of the admin."""
+"""Actions of a visitor on the pages of the admin."""
 
 from urllib.parse import quote
 
@@ -13,7 +13,7 @@ SURE = "Release lock"
 
 
 def path_of(name: str) -> str:
-    """The address of a lock's own page, whatever its name."""
+    """Return the path of a lock's page."""
     return f"{LIST}{quote(name, safe='')}/change/"
 
 
@@ -36,7 +36,7 @@ def ask_to_release_selected(tab: Tab, *names: str) -> None:
 
 
 def ask_to_release(tab: Tab) -> None:
-    """From the lock's own page."""
+    """Click on the release button of the lock's page."""
     tab.follow(tab.get("button", "Release…"))
 
 

@@ -1,6 +1,6 @@
-"""A pytest plugin that puts the pictures of the pages where the docs have them.
+"""A pytest plugin that writes screenshots into the folder of the docs.
 
-``make screenshots`` writes them there. Without it the same tests take them and throw them away.
+``make screenshots`` uses it. Without the plugin, the tests discard the screenshots.
 """
 
 from pathlib import Path

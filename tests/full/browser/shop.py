@@ -1,7 +1,7 @@
-"""A busy shop: its locks now, and those of the last hour.
+"""A busy shop: its current locks, and its history of the last hour.
 
-The locks are real, and are acquired and released while the clock of the server is moved. Only the
-processes that hold them are invented, so that the pictures are the same on each machine.
+The locks are real. They are acquired and released while the clock of the server is moved. Only
+their holders are invented, so that the pictures are the same on each machine.
 """
 
 import json
@@ -24,19 +24,19 @@ from .timed_server import TimedServer
 NOW = datetime(2026, 3, 9, 10, 24, 30, tzinfo=UTC)
 
 SHOWN = "stock:teapot"
-"""The lock whose own page is shown."""
+"""The lock whose page is shown."""
 
 RENEWED_EVERY = 20
-"""Seconds. Locks that are renewed have leases of a minute."""
+"""In seconds. Renewed locks have leases of a minute."""
 
 
 def worker(number: int, task: str) -> dict[str, Any]:
-    """A holder: a Celery task."""
+    """Return the holder information of a Celery task."""
     return {"host": f"worker-{number}", "pid": 310 + number, "task_name": f"shop.tasks.{task}"}
 
 
 def web(number: int) -> dict[str, Any]:
-    """A holder: a process of the web site."""
+    """Return the holder information of a web process."""
     return {"host": f"web-{number}", "pid": 80 + number, "task_name": None}
 
 
@@ -50,7 +50,7 @@ class Visit:
         lock.on_conflict = "skip" if task_id else ""
         request_of = lock._request
         invented = holder | {"thread": "MainThread", "task_id": task_id}
-        # The thread that acquires the lock is not the one that renews and releases it.
+        # One thread acquires the lock, and another renews and releases it.
         lock._shared_owner = SharedOwner()
 
         def request(*args: Any, **options: Any) -> Any:
@@ -61,14 +61,14 @@ class Visit:
         lock._request = request
 
     def acquire(self) -> None:
-        """Return when the lock is acquired, refused, or waited for."""
+        """Acquire the lock, and wait until it is acquired, refused, or queued for."""
         queued = len(locks.queue(self._lock.name))
         self._acquired = start(self._lock.acquire)
         wait_until(lambda: self._acquired.done() or len(locks.queue(self._lock.name)) > queued)
 
     def renew(self) -> None:
         if self.renews:
-            with suppress(LockError):  # it waits, or the lock is lost
+            with suppress(LockError):  # the visit is queued, or its lock is lost
                 self._lock.reacquire()
 
     def end(self) -> None:
@@ -84,7 +84,7 @@ class Visit:
 
 
 class Shop:
-    """The present holders and waiters, and what is planned."""
+    """The present holders and waiters, and the planned actions."""
 
     def __init__(self, server: TimedServer) -> None:
         self._server = server
@@ -92,8 +92,8 @@ class Shop:
         self._plan: list[tuple[float, Callable[[], object]]] = []
 
     def plan(self, before: float, act: Callable[[], object]) -> None:
-        """Act so many seconds before `NOW`, or up to a second later."""
-        # A whole number of seconds between two acts would sometimes be shown as one less.
+        """Plan an action at `before` seconds before `NOW`, or up to a second later."""
+        # A whole number of seconds between two actions would sometimes be shown as one less.
         self._plan.append((before - len(self._plan) * 0.618 % 1, act))
 
     def visit(
@@ -106,7 +106,7 @@ class Shop:
         make: Callable[..., Any] = locks.lock,
         **options: Any,
     ) -> Visit:
-        """A visit from `came` to `left` seconds before `NOW`, or to the end."""
+        """Plan a visit from `came` to `left` seconds before `NOW`, or until the end."""
         visit = Visit(make(name, *more, **{"timeout": 60} | options), holder)
         self.plan(came, lambda: (self._present.append(visit), visit.acquire()))
         if left is not None:
@@ -114,7 +114,7 @@ class Shop:
         return visit
 
     def open(self) -> None:
-        """Do everything that is planned, in its order."""
+        """Execute the planned actions in order."""
         for before, act in sorted(self._plan, key=itemgetter(0), reverse=True):
             self._server.stop_at(NOW - timedelta(seconds=before))
             act()
@@ -130,7 +130,7 @@ class Shop:
 
 
 def plan_past(shop: Shop) -> None:
-    """Plan what is over by now."""
+    """Plan the visits of the history."""
     for number, came in enumerate(range(3500, 600, -300)):
         shop.visit(came, came - 45 - 7 * (number % 4), worker(3, "build_feed"), "feed:google")
     for number, came in enumerate(range(3400, 300, -170)):
@@ -176,13 +176,13 @@ def plan_present(shop: Shop) -> None:
 
 @contextmanager
 def busy_shop(server: TimedServer) -> Iterator[None]:
-    """The shop at `NOW`. The clock goes on from there, or no waiter would ever time out."""
+    """Yield the shop at `NOW`. The clock then runs, so that waiters can time out."""
     shop = Shop(server)
     plan_past(shop)
     plan_present(shop)
     for before in range(3600, 0, -RENEWED_EVERY):
         shop.plan(before - 4, shop.renew)
-    # No waiter counts as dead because the clock jumps.
+    # A long TTL, so that no waiter counts as dead when the clock jumps.
     with patch.object(store, "WAITER_TTL_MS", 3_600_000):
         shop.open()
         try:

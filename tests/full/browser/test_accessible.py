@@ -16,7 +16,7 @@ const controls = '#content-main :is(a, button, input, select, summary)';
 return [...document.querySelectorAll(controls)]
     .filter((each) => each.tabIndex < 0 && each.type !== 'hidden').length;
 """
-"""Counts what the keyboard does not reach."""
+"""Counts controls that the keyboard cannot reach."""
 
 
 @pytest.mark.parametrize(

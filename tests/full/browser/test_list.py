@@ -1,4 +1,4 @@
-"""The list of active locks in a browser: live refresh, what runs down, boxes, columns."""
+"""The list of active locks in a browser: live refresh, countdowns, checkboxes, columns."""
 
 import json
 import re
@@ -75,7 +75,7 @@ def refresh_every(tab: Tab, seconds: int) -> None:
 
 
 def wait_for_refresh(tab: Tab, times: int = 1) -> None:
-    """Wait for so many that begin from now on: one may be under way."""
+    """Wait for `times` further refreshes. The first may have begun before."""
     wanted = tab.script("return window.refreshes") + times
     tab.wait(lambda: tab.script("return window.refreshes") >= wanted, "a refresh")
 
@@ -204,7 +204,7 @@ def test_refresh_pauses_while_the_page_is_hidden(tab: Tab, viewer, hold) -> None
     before = tab.script("return window.refreshes")
     tab.driver.set_script_timeout(10)
     tab.driver.execute_async_script("setTimeout(arguments[0], 4500)")
-    assert tab.script("return window.refreshes") - before <= 1  # one was under way
+    assert tab.script("return window.refreshes") - before <= 1  # one had begun before
 
     hold("invoice:42")
     tab.show()

@@ -1,4 +1,4 @@
-"""What is wide or long has room on a small screen."""
+"""Wide tables and long texts fit on a small screen."""
 
 from itertools import pairwise
 
@@ -23,7 +23,7 @@ return [...document.querySelectorAll('.redislock-timeline .redislock-chart > tex
 
 @pytest.fixture(autouse=True)
 def sidebar(tab: Tab, releaser) -> None:
-    """It is open, and leaves the page 900 of 1280 pixels."""
+    """Open the sidebar, which leaves 900 of 1280 pixels for the page."""
     tab.open(LIST)
     tab.script("localStorage.setItem('django.admin.navSidebarIsOpen', 'true')")
 

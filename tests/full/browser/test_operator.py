@@ -58,7 +58,7 @@ def test_any_name_is_shown_as_text_and_fits(tab: Tab, releaser, hold, name: str)
 
 
 def _pages_with_the_name(tab: Tab):
-    """Open each page that shows the only lock, and release it."""
+    """Open each page that shows the only lock, up to its release."""
     tab.open(LIST)
     yield "list"
     tab.follow(tab.get("main").find_element("css selector", "tbody th a"))

@@ -1,4 +1,4 @@
-"""The pictures in the docs, taken of a busy shop; `make screenshots` keeps them."""
+"""Screenshots of a busy shop for the docs. `make screenshots` keeps them."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,10 +18,10 @@ from .watch_picture import watch_svg
 IMAGES = ROOT / "docs" / "images"
 
 TALLEST = 1300
-"""Pixels of a picture; more of a page does not help."""
+"""Maximum height of a picture in pixels."""
 
 MOST = 200_000
-"""Bytes of a picture."""
+"""Maximum size of a picture in bytes."""
 
 SCHEMES = ("light", "dark")
 
@@ -70,7 +70,7 @@ def server(tmp_path: Path, settings) -> Iterator[TimedServer]:
 def test_pictures_of_a_busy_shop(server, tab: Tab, releaser, folder: Path) -> None:
     tab.open(LIST)
     tab.script("localStorage.setItem('django.admin.navSidebarIsOpen', 'false')")
-    # Nothing counts on while its picture is taken.
+    # Stop all countdowns in the page.
     tab.cdp("Page.addScriptToEvaluateOnNewDocument", source="performance.now = () => 0")
     for scheme in SCHEMES:
         tab.emulate(scheme=scheme)

@@ -1,4 +1,4 @@
-"""What a reader types into a shell is run, and prints what the page shows."""
+"""Run the shell commands of a page, and compare their output with the page."""
 
 import contextlib
 import io
@@ -24,11 +24,11 @@ from . import project
 from .page import Page
 from .printed import assert_same, matches
 
-WITHIN = 60
-"""Seconds for one command."""
+COMMAND_SECONDS = 60
+"""Time limit of one command."""
 
-AGAIN = 5
-"""Seconds until the next interrupt: Python ignores one that arrives in a ``__del__``."""
+REPEAT_SECONDS = 5
+"""Time until the next interrupt. Python ignores an interrupt in a ``__del__``."""
 
 ENDLESS = {
     "locks watch": "",
@@ -36,13 +36,13 @@ ENDLESS = {
     "beat": "celery beat",
     "runserver": "Quit the server",
 }
-"""Commands that go on until they are interrupted, and what says that they have begun."""
+"""Commands that run until they are interrupted, each with the output that shows its begin."""
 
 HERE = re.compile(r"python manage\.py locks (?!run|watch)[^|&;<>]*(#.*)?$")
-"""A command that needs neither a shell nor a process of its own."""
+"""A command that needs neither a shell nor another process."""
 
 COMMAND = re.compile(r"^\$ ((?:.*\\\n)*.*)\n?((?:(?!\$ ).*\n?)*)", re.MULTILINE)
-"""One goes on where its line ends with a backslash; below it is what it prints."""
+"""A command, with continuation lines after a backslash, and the output below it."""
 
 
 def run(page: Page, text: str) -> None:
@@ -72,7 +72,7 @@ def _perform(page: Page, command: str, shown: str) -> str:
 
 
 def _make(words: list[str]) -> str:
-    """Check that make knows the target. Some targets take hours."""
+    """Check that make knows the target, without running it, because some targets take hours."""
     subprocess.run(
         ["make", "--dry-run", *words[1:]], cwd=ROOT, stdout=subprocess.DEVNULL, check=True
     )
@@ -80,7 +80,7 @@ def _make(words: list[str]) -> str:
 
 
 def _pip_install(words: list[str]) -> str:
-    """Check that only this package is installed, with extras that it has."""
+    """Check that the command installs only this package, with known extras."""
     ours = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     for wanted in map(Requirement, words):
         assert wanted.name == ours["name"]
@@ -89,13 +89,13 @@ def _pip_install(words: list[str]) -> str:
 
 
 def ask(page: Page, words: list[str]) -> str:
-    """One command to a server of the page's own."""
+    """Send a command to the page's own server."""
     with redis.Redis.from_url(page.server.url, decode_responses=True) as client:
         return str(client.execute_command(*words))
 
 
 def _here(argv: list[str]) -> str:
-    """A command of Django's, run in this process: to start another takes a second."""
+    """Run a Django command in this process, because a new process takes a second to start."""
     __tracebackhide__ = True
     printed, status = io.StringIO(), 0
     with (
@@ -113,7 +113,8 @@ def _here(argv: list[str]) -> str:
 
 
 def in_shell(page: Page, command: str, shown: str = "") -> str:
-    """What bash prints in the page's project; who asks there is answered yes."""
+    """Run a command with bash in the page's project, and return its output. Questions are answered
+    with yes."""
     __tracebackhide__ = True
     with _typed("yes\n") as stdin, _started(page, command, stdin) as process:
         for word, begun in ENDLESS.items():
@@ -126,7 +127,7 @@ def in_shell(page: Page, command: str, shown: str = "") -> str:
 
 @contextlib.contextmanager
 def _typed(text: str) -> Iterator[TextIO]:
-    """A terminal on which `text` was typed."""
+    """Yield a terminal on which `text` was typed."""
     ours, theirs = pty.openpty()
     with os.fdopen(ours, "wb", buffering=0) as keyboard, os.fdopen(theirs) as stdin:
         keyboard.write(text.encode())
@@ -145,7 +146,7 @@ def _started(page: Page, command: str, stdin: TextIO) -> Iterator[subprocess.Pop
         text=True,
         start_new_session=True,
     ) as process:
-        kill = Timer(WITHIN, _signal, [process, signal.SIGKILL])
+        kill = Timer(COMMAND_SECONDS, _signal, [process, signal.SIGKILL])
         kill.start()
         try:
             yield process
@@ -155,14 +156,14 @@ def _started(page: Page, command: str, stdin: TextIO) -> Iterator[subprocess.Pop
 
 
 def _until(process: subprocess.Popen[str], begun: str, shown: str) -> str:
-    """What it has printed when that is what is shown, or says that it has begun."""
+    """Interrupt the command when it has printed `shown`, or `begun`, and return its output."""
     printed = ""
     for line in process.stdout:
         printed += line
         if matches(printed, shown) if shown else begun in printed:
             break
     _interrupt(process)
-    assert process.returncode != -signal.SIGKILL, f"did not end in {WITHIN} s:\n{printed}"
+    assert process.returncode != -signal.SIGKILL, f"did not end in {COMMAND_SECONDS} s:\n{printed}"
     return printed
 
 
@@ -170,7 +171,7 @@ def _interrupt(process: subprocess.Popen[str]) -> None:
     while True:
         _signal(process, signal.SIGINT)
         with contextlib.suppress(subprocess.TimeoutExpired):
-            process.communicate(timeout=AGAIN)
+            process.communicate(timeout=REPEAT_SECONDS)
             return
 
 

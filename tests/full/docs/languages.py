@@ -1,4 +1,4 @@
-"""Runs a sample by its language. A sample in a language that is not in `RUNNERS` fails."""
+"""Run a sample by its language. A sample in a language that is not in `RUNNERS` fails."""
 
 import ast
 import configparser
@@ -33,7 +33,7 @@ def run(page: Page, sample: Sample) -> None:
 
 
 def _python(page: Page, sample: Sample) -> None:
-    """Imported, if it begins with the name of a file; else run in the page's namespace."""
+    """Import a sample that begins with a file name. Run others in the page's namespace."""
     __tracebackhide__ = True
     code = page.real(sample.text)
     with contextlib.redirect_stdout(io.StringIO()) as printed:
@@ -49,7 +49,7 @@ def _python(page: Page, sample: Sample) -> None:
 def _execute(page: Page, sample: Sample, code: str) -> None:
     __tracebackhide__ = True
     compiled = compile(
-        "\n" * sample.line + code,  # so that a traceback tells the page's lines
+        "\n" * sample.line + code,  # so that a traceback has the page's line numbers
         ROOT / sample.page,
         "exec",
         flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT,
@@ -78,7 +78,7 @@ def _bash(page: Page, sample: Sample) -> None:
 
 
 def _text(page: Page, sample: Sample) -> None:
-    """A line of a crontab, commands of Redis, or what was printed before."""
+    """Run a crontab line or Redis commands, or compare the text with the last output."""
     __tracebackhide__ = True
     lines = sample.text.splitlines()
     if cron := CRON.fullmatch(lines[0]):
@@ -95,7 +95,7 @@ def _text(page: Page, sample: Sample) -> None:
 
 
 def _ini(page: Page, sample: Sample) -> None:
-    """Parsed; of a service what it starts is run."""
+    """Parse the sample, and run the command of a service."""
     __tracebackhide__ = True
     file = configparser.ConfigParser(interpolation=None)
     file.read_string(page.real(sample.text))
@@ -104,10 +104,10 @@ def _ini(page: Page, sample: Sample) -> None:
 
 
 def _sql(page: Page, sample: Sample) -> None:
-    """What the samples before have asked the database."""
+    """Check that an earlier sample has executed the query."""
     asked = [constant(query["sql"].replace("\n", " ")) for query in page.queries]
     shown = constant(sample.text.replace("\n", " "))
-    assert shown in asked, f"{shown} is none of\n{''.join(asked)}"
+    assert shown in asked, f"{shown} is not one of\n{''.join(asked)}"
 
 
 def _yaml(page: Page, sample: Sample) -> None:

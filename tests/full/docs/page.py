@@ -1,4 +1,4 @@
-"""A page while its samples are run."""
+"""A page whose samples run."""
 
 import asyncio
 import contextlib
@@ -18,20 +18,18 @@ from django_redislock.testing import EmbeddedServer
 T = TypeVar("T")
 
 LOCAL = re.compile(r"(?<=redis://)(localhost|127\.0\.0\.1)(:6379)?(?=[/\"' ]|$)", re.MULTILINE)
-"""Where everybody's Redis is, and ours is not."""
+"""The default address of Redis, which the tests replace."""
 
 
 class Page:
-    """What the samples of a page share; they know it as `page`.
+    """The state that the samples of a page share. In samples, its name is `page`.
 
-    instead
-        What stands for a text in samples: for the address that they name that of a server which
-        runs. Each has to be found at least once.
-    module
-        The name of the module that samples are taken for; None: each is one of its own.
-    printed
-        What a sample of text has to be: what was last printed before it, or a callable that is
-        given the text and raises.
+    Attributes:
+        instead: Replacements in samples, such as the address of a running server for the address
+            in the sample. Each must be used at least once.
+        module: The module name of the samples. If None, each sample is its own module.
+        printed: The last output, which a sample of text must match, or a callable that checks the
+            text and raises.
     """
 
     def __init__(self, name: str, folder: Path, stack: ExitStack) -> None:
@@ -46,7 +44,7 @@ class Page:
         self._stack = stack
 
     def enter(self, context: AbstractContextManager[T]) -> T:
-        """Enter what is to be left at the end of the page."""
+        """Enter a context manager that is exited at the end of the page."""
         return self._stack.enter_context(context)
 
     @cached_property
@@ -55,13 +53,13 @@ class Page:
 
     @cached_property
     def server(self) -> EmbeddedServer:
-        """One that the page may do with as it likes."""
+        """A server that only this page uses."""
         return self.enter(EmbeddedServer())
 
     @contextlib.contextmanager
     def worker(self) -> Iterator[Callable[..., Any]]:
-        """A Celery worker in this process, which so has the tasks of the samples; a callable that
-        sends one and tells what became of it."""
+        """Run a Celery worker in this process, because it needs the tasks of the samples. Yield a
+        function that sends a task and returns its outcome."""
         from celery import current_app
         from celery.contrib.testing.worker import start_worker
 
@@ -76,7 +74,7 @@ class Page:
             yield lambda task, *arguments: outcome(task.delay(*arguments))
 
     def write(self, name: str, mode: str, text: str) -> None:
-        """Write a file of the project; a script can be run."""
+        """Write a file of the project. Make scripts executable."""
         file = self.folder / name
         file.parent.mkdir(exist_ok=True)
         with file.open(mode) as stream:
@@ -85,7 +83,7 @@ class Page:
             file.chmod(0o755)
 
     def new_module(self, file: str) -> str:
-        """The name of a module that was written, and is not known yet."""
+        """Return the module name of a file that was written, and forget an earlier import."""
         from celery import current_app
 
         name = file.replace("/", ".")
@@ -96,7 +94,7 @@ class Page:
         return name
 
     def real(self, code: str) -> str:
-        """`code` with addresses where servers are."""
+        """Return `code` with the addresses of running servers."""
         for name, there in self.instead.items():
             if name in code:
                 self._found.add(name)

@@ -1,4 +1,4 @@
-"""What a page shows and what is printed are the same, but for what differs from run to run."""
+"""Compare the output in a page with the real output, ignoring values that vary between runs."""
 
 import re
 import socket
@@ -7,21 +7,21 @@ from doctest import ELLIPSIS, OutputChecker
 HOST = re.escape(socket.gethostname())
 
 VARIES = (
-    # In the pages the machine is called vm.
+    # The pages use vm as the host name.
     (re.compile(rf"\b({HOST}|vm):\d+\b"), "vm:1"),
     (re.compile(r"\d{4}-\d\d-\d\d([ T])\d\d:\d\d:\d\d(\.\d+)?"), r"2026-01-01\g<1>00:00:00"),
     (re.compile(r"\b\d\d:\d\d:\d\d\b"), "00:00:00"),
     (re.compile(r"\b1\d{15}\b"), "1000000000000000"),  # a fencing token
     (re.compile(r"\b\d+(\.\d+)?( ?m?s)\b"), r"1\g<2>"),
     (re.compile(r"[█░]+"), "█"),
-    # Columns are as wide as their longest word, and a machine's name may be any.
+    # The width of a column depends on the host name.
     (re.compile(r"[ \t]+"), " "),
     (re.compile(r" ?\n+"), "\n"),
 )
 
 
 def assert_same(printed: str, shown: str) -> None:
-    """AssertionError with both, unless `printed` is what a page shows; ``...`` is any text."""
+    """Raise AssertionError if `printed` does not match the page. ``...`` matches any text."""
     __tracebackhide__ = True
     if not matches(printed, shown):
         raise AssertionError(f"The page shows\n\n{shown}\n\nand this was printed:\n\n{printed}")
@@ -32,7 +32,7 @@ def matches(printed: str, shown: str) -> bool:
 
 
 def constant(text: str) -> str:
-    """`text` as it is in each run."""
+    """Return `text` with fixed values instead of the varying ones."""
     for varying, instead in VARIES:
         text = varying.sub(instead, text)
     return text.strip() + "\n"

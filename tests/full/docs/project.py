@@ -1,4 +1,4 @@
-"""The Django project of a page: what `startproject mysite` makes, on the tests' settings."""
+"""The Django project of a page: like `startproject mysite`, with the tests' settings."""
 
 import os
 import sys
@@ -35,7 +35,7 @@ app.autodiscover_tasks([file.parent.name for file in Path().glob("*/tasks.py")])
 
 @contextmanager
 def started(page: Page) -> Iterator[None]:
-    """The project is there, with this environment as its venv/, and can be imported from."""
+    """Create the project, with this environment as its venv/, and add it to the import path."""
     for name, text in FILES.items():
         page.write(name, "w", text)
     (page.folder / "venv").symlink_to(sys.prefix)
@@ -49,7 +49,7 @@ def started(page: Page) -> Iterator[None]:
 
 
 def environment() -> dict[str, str]:
-    """Of what runs in the project's folder."""
+    """Return the environment variables of programs in the project's folder."""
     return os.environ | {
         "DJANGO_SETTINGS_MODULE": "mysite.settings",
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",

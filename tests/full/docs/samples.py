@@ -1,4 +1,4 @@
-"""The code samples of a page, in its order, as the parser of Markdown finds them."""
+"""Extract the code samples of a page, in order, with a Markdown parser."""
 
 import os
 import re
@@ -16,7 +16,7 @@ DIRECTIVE = re.compile(r"\{([\w:-]+)\}\s*(\S*)")
 OPTIONS = re.compile(r"(:[\w-]+:.*\n)*\n*")
 
 INCLUDED = ("testproject/gallery/exhibits", "tests/fast/testing_kit/sample")
-"""Folders with files that pages may include, because other tests run them."""
+"""Folders whose files pages can include, because other tests run them."""
 
 parse = MarkdownIt("commonmark").enable("table").parse
 
@@ -25,7 +25,7 @@ parse = MarkdownIt("commonmark").enable("table").parse
 class Sample:
     page: str
     line: int
-    """Where it begins: its code is on the next."""
+    """The line of the opening fence. The code begins on the next line."""
 
     language: str
     text: str
@@ -36,7 +36,7 @@ class Sample:
 
 
 def pages() -> list[str]:
-    """The paths of all pages, from `ROOT`."""
+    """Return the paths of all pages, relative to `ROOT`."""
     found = [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))]
     names = [path.relative_to(ROOT).as_posix() for path in found if path.exists()]
     return [name for name in names if not name.startswith("docs/_build/")]
@@ -49,14 +49,14 @@ def samples_of(page: str) -> list[Sample]:
 
 
 def _is_included(sample: Sample) -> bool:
-    """Whether it is (a part of) a file that other tests run."""
+    """Return whether the sample is (part of) a file that other tests run."""
     name, _, file = sample.language.partition(" ")
     shown = os.path.normpath(Path(sample.page).parent / file)
     return name == "{literalinclude}" and shown.startswith(INCLUDED)
 
 
 def _found(text: str, first: int) -> Iterator[tuple[int, str, str]]:
-    """The line, the language and the code of each sample in a text that begins on line `first`."""
+    """Yield line, language and code of each sample in a text that begins on line `first`."""
     for token in parse(text):
         line = first + token.map[0] if token.map else 0
         if token.type == "fence":

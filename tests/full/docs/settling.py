@@ -1,4 +1,4 @@
-"""A sample of settings is set for the rest of its page, and locks are had with it."""
+"""Apply a sample with settings to the rest of its page, and use locks with these settings."""
 
 import ast
 from typing import Any
@@ -13,7 +13,7 @@ IMPORTS = (ast.Import, ast.ImportFrom)
 
 
 def names_of(code: str) -> list[str]:
-    """The settings that `code` gives, if it does nothing else."""
+    """Return the names of the settings in `code`, or an empty list if it has other statements."""
     body = [each for each in ast.parse(code).body if not isinstance(each, IMPORTS)]
     names = [name for each in body for name in _assigned(each)]
     return names if len(names) == len(body) and all(map(str.isupper, names)) else []
@@ -28,20 +28,20 @@ def _assigned(statement: ast.stmt) -> list[str]:
 
 
 def settle(page: Page, code: str, names: list[str]) -> None:
-    """Use what `code` gave, here and in the page's project."""
-    from django_redislock import locks  # not before the settings are there
+    """Use the settings of `code` in this process and in the page's project."""
+    from django_redislock import locks  # needs the settings
 
     given = {name: _filled(name, page.namespace[name]) for name in names}
     page.write("mysite/settings.py", "a", code + "".join(map(_line, given.items())))
     page.enter(override_settings(**given))
-    assert not (told := run_checks()), told
+    assert not (errors := run_checks()), errors
     for manager in locks.everywhere():
         with manager.lock("of the docs", blocking=False):
             assert manager.get("of the docs")
 
 
 def _filled(name: str, value: Any) -> Any:
-    """`value` with what there is where it has ``...``."""
+    """Return `value` with the current items of the setting in place of ``...``."""
     if not isinstance(value, list) or ... not in value:
         return value
     at = value.index(...)

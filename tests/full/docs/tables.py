@@ -6,7 +6,7 @@ from django.db import connection, models
 
 @contextmanager
 def table(model: type[models.Model]) -> Iterator[None]:
-    """The table of a model that is in no migration."""
+    """Create the table of a model without migrations."""
     with connection.schema_editor() as editor:
         editor.create_model(model)
     yield

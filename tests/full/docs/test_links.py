@@ -1,4 +1,4 @@
-"""What a page links to inside of the repository is there: files, pictures, headings."""
+"""Links to files, pictures and headings of the repository have a target."""
 
 import re
 from itertools import pairwise
@@ -15,7 +15,7 @@ SOURCES = re.compile(r'(?:src|srcset|href)="([^"]+)"')
 
 
 def links(page: str) -> set[str]:
-    """Where a page's links and pictures lead, but for what is on another site."""
+    """Return the targets of a page's links and pictures, without other sites."""
     found = set()
     for token in parse((ROOT / page).read_text()):
         found.update(SOURCES.findall(token.content))
@@ -26,7 +26,7 @@ def links(page: str) -> set[str]:
 
 
 def anchors(page: str) -> set[str]:
-    """The anchors of a page's headings, as GitHub makes them; Sphinx knows these, too."""
+    """Return the anchors of a page's headings, as in GitHub and Sphinx."""
     tokens = parse((ROOT / page).read_text())
     heads = [
         "".join(part.content for part in text.children)
@@ -42,7 +42,7 @@ def of_github(head: str) -> str:
 
 
 @pytest.mark.parametrize("page", pages())
-def test_links_inside_lead_somewhere(page):
+def test_internal_links_have_a_target(page):
     dead = []
     for link in links(page):
         path, _, anchor = link.partition("#")

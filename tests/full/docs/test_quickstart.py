@@ -16,7 +16,7 @@ FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 class Project(Place):
-    """A new Django project in a folder of its own, with the packages of these tests."""
+    """A new Django project in its own folder, with the packages of these tests."""
 
     def shell(self, command: str, stdin: str = "") -> str:
         """Run a shell command in the folder, and return what it printed."""
@@ -26,7 +26,7 @@ class Project(Place):
 
 @pytest.fixture
 def quickstart() -> Iterator[list[tuple[str, str]]]:
-    """The listings of the quickstart, each with its language, and the address of a real server."""
+    """Language and code of each listing of the quickstart, with the address of a real server."""
     text = (ROOT / "README.md").read_text()
     section = text.split("## Quickstart\n")[1].split("\n## ")[0]
     with EmbeddedServer() as server:
@@ -35,7 +35,7 @@ def quickstart() -> Iterator[list[tuple[str, str]]]:
 
 
 def with_listing(code: str) -> str:
-    """Return a block that lists the locks where it holds one, and that calls its task."""
+    """Return code that lists the locks while it holds one, and that calls its task."""
     assert "..." in code
     code = code.replace("...", "call_command('locks', 'list')")
     task = re.search(r"^def (\w+)\(", code, re.MULTILINE)

@@ -1,4 +1,4 @@
-"""The reference and the pages for operators document each name, and no name that is not there."""
+"""The reference and the pages for operators document each name, and no unknown name."""
 
 import ast
 import inspect
@@ -51,7 +51,7 @@ def section(page: str, heading: str) -> str:
 
 
 def in_code(text: str) -> set[str]:
-    """The names at the start of code spans: of `acquire(blocking=None)`, `acquire`."""
+    """Return the names at the start of code spans, such as `acquire` in `acquire(...)`."""
     return set(re.findall(r"`([\w:<>]+)(?=[`(])", text))
 
 
@@ -66,7 +66,7 @@ def headings(page: str = "*") -> set[str]:
 
 
 def public(owner: type) -> set[str]:
-    """The public methods and properties."""
+    """Return the public methods and properties."""
     return {
         name
         for name, value in vars(owner).items()
@@ -124,7 +124,7 @@ SUFFIXES = {"counter": ("_total",), "gauge": ("",), "histogram": ("_bucket", "_c
 
 
 def exported() -> dict[str, set[str]]:
-    """The names of the samples by the name in the documentation."""
+    """Return the names of samples by the metric's name in the documentation."""
     registry = CollectorRegistry()
     metrics.install(registry=registry, using=[])
     return {
@@ -140,7 +140,7 @@ def check_queries(text: str) -> None:
     assert set(re.findall(r'\bevent!?="(\w+)"', text)) <= {*RATES}
 
 
-def test_each_metric_is_documented_and_the_alerts_use_no_other() -> None:
+def test_each_metric_is_documented_and_the_alerts_use_only_these() -> None:
     documented = {name for name in in_first_cells(text("metrics")) if "redislock_" in name}
     assert exported().keys() == documented
     check_queries((ROOT / "docs" / "production" / "monitoring.md").read_text())
@@ -181,7 +181,7 @@ def test_each_key_is_documented() -> None:
 
 
 def first_cells(page: str, start: str, end: str) -> list[str]:
-    """What the first cells of a page's tables have in code, from one heading to another."""
+    """Return the code in the first cells of a page's tables, between two headings."""
     text = (ROOT / "docs" / page).read_text().partition(f"\n{start}\n")[2]
     return re.findall(r"^\| `([^`]+)`", text.partition(f"\n{end}\n")[0], re.MULTILINE)
 

@@ -1,4 +1,4 @@
-"""The code samples of each page run, in their order."""
+"""The code samples of each page run, in order."""
 
 from contextlib import ExitStack
 from pathlib import Path

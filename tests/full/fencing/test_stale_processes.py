@@ -48,7 +48,7 @@ hear()
 
 
 class Writer(Child):
-    """A process that holds the lock, and will write that balance when it is told."""
+    """A process that holds the lock, and writes `balance` when it receives a line."""
 
     def __init__(self, using, act, balance, *, stop_at="never", **environment):
         super().__init__(WRITER, using, act, str(balance), stop_at, **environment)
@@ -57,9 +57,9 @@ class Writer(Child):
         return int(self.expect("holds"))
 
     def stop(self):
-        psutil.Process(self.pid).suspend()  # SIGSTOP: its renewal stands still too
+        psutil.Process(self.pid).suspend()  # SIGSTOP also stops the renewal
 
-    def go_on(self):
+    def resume(self):
         psutil.Process(self.pid).resume()
 
 
@@ -69,13 +69,13 @@ def test_a_writer_that_was_suspended_just_before_its_write_is_stale(using, act, 
     with Writer(using, act, 1, stop_at="UPDATE", **environment) as first:
         old = first.token()
         first.tell("write")
-        first.expect("stops")  # it has asked its lock, and its next step is the UPDATE
+        first.expect("stops")  # it has checked its lock, and is about to send the UPDATE
         first.stop()
         with Writer(using, act, 2, **environment) as second:
             new = second.token()
             second.tell("write")
             second.expect("wrote")
-        first.go_on()
+        first.resume()
         first.tell("go on")
         assert first.expect("stale") == f"{old} {new}"
     found = stored(row)

@@ -1,4 +1,4 @@
-"""Find the processes that a program of the test project has started."""
+"""Find the processes of a program of the test project."""
 
 import os
 import uuid

@@ -1,4 +1,4 @@
-"""In the gallery each taught algorithm fails and ours does not; the docs show such a run."""
+"""In the gallery, each common algorithm fails and ours does not. The docs show such a run."""
 
 import json
 import subprocess
@@ -25,10 +25,10 @@ LONGEST = 200
 
 
 @pytest.mark.timeout(LONGEST + 10)
-def test_what_is_taught_fails_and_ours_does_not(tmp_path: Path) -> None:
+def test_common_algorithms_fail_and_ours_do_not(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text(EMPTY)
-    # pytest's own folders have names that are too long for a socket's.
+    # The names of pytest's folders are too long for a Unix socket.
     with tempfile.TemporaryDirectory() as folder:
         variables = environment(Path(folder))
         done = subprocess.run(

@@ -48,7 +48,7 @@ while order := hear():
 """
 
 
-def test_several_processes_are_added_up_and_the_dead_hold_nothing(registry, tmp_path):
+def test_metrics_of_processes_are_summed_and_dead_ones_hold_nothing(registry, tmp_path):
     folder = {"PROMETHEUS_MULTIPROC_DIR": str(tmp_path)}
     with Child(WORKER, "a", **folder) as one, Child(WORKER, "b", **folder) as two:
         one.expect("holds")
@@ -66,7 +66,7 @@ def test_several_processes_are_added_up_and_the_dead_hold_nothing(registry, tmp_
         locks.force_release("b")
 
 
-def test_a_forked_child_does_not_hold_what_its_parent_holds(registry, tmp_path):
+def test_a_forked_child_does_not_count_the_locks_of_its_parent(registry, tmp_path):
     with Child(WORKER, "a", PROMETHEUS_MULTIPROC_DIR=str(tmp_path)) as parent:
         parent.expect("holds")
         parent.tell("fork")
@@ -98,7 +98,7 @@ hear()
 """
 
 
-def test_a_forked_child_shows_what_it_holds_itself():
+def test_a_forked_child_counts_its_own_locks():
     with Child(FORKING) as child:
         assert child.expect("redislock_held_locks{").endswith(" 0.0")
         child.expect("ended")
@@ -139,7 +139,7 @@ assert not spans
 """
 
 
-def test_the_example_of_opentelemetry_makes_spans():
+def test_the_opentelemetry_example_creates_spans():
     page = (ROOT / "docs" / "production" / "monitoring.md").read_text()
     samples = re.findall(r"^```python\n(.+?)^```", page, re.MULTILINE | re.DOTALL)
     [example] = [each for each in samples if "# shop/tracing.py" in each]
@@ -161,7 +161,7 @@ def test_the_example_of_opentelemetry_makes_spans():
         ("celery", "celery", "django_redislock.celery needs", "celery"),
     ],
 )
-def test_without_its_library_the_error_says_what_to_install(library, name, needs, extra):
+def test_an_error_names_the_missing_library_and_its_extra(library, name, needs, extra):
     code = f"import sys; sys.modules[{library!r}] = None\nimport django_redislock.{name}"
     done = run_process(program=[sys.executable, "-c", code])
     last = done.stderr.strip().splitlines()[-1]

@@ -1,4 +1,4 @@
-"""Clients in processes of their own."""
+"""Clients in other processes."""
 
 import contextlib
 import os
@@ -38,7 +38,7 @@ say("used")
     "name",
     ["_available_connections", "_in_use_connections", "_lock", "_sock", "_reader", "_writer"],
 )
-def test_a_release_of_redis_py_with_another_private_name_does_as_well(tmp_path, name):
+def test_a_redis_py_release_with_another_private_name_works(tmp_path, name):
     package = tmp_path / "redis"
     shutil.copytree(
         Path(redis.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__")
@@ -82,7 +82,7 @@ else:
 def test_a_reply_that_arrived_while_the_process_was_stopped(
     alias_on, own_server, colour, connected
 ):
-    """The reply to the script, or the first one of a new connection."""
+    """The reply is to the script, or to the first command of a new connection."""
     with alias_on(own_server.url).lock("a"):
         pass
     with (
@@ -95,7 +95,7 @@ def test_a_reply_that_arrived_while_the_process_was_stopped(
         wait_until(delay.has_begun)
         os.kill(child.pid, signal.SIGSTOP)
         wait_until(delay.is_done)
-        time.sleep(1)  # longer than it would wait for the reply
+        time.sleep(1)  # longer than the timeout of the reply
         os.kill(child.pid, signal.SIGCONT)
         assert child.expect("acquired") == "True"
         assert child.wait() == 0
@@ -121,11 +121,11 @@ say("done")
 def test_the_copy_of_a_forked_child_does_not_warn(capfd):
     with Child(FORKED) as child:
         child.expect("done")
-    assert capfd.readouterr().err.count("'a' was not released") == 1  # its parent's
+    assert capfd.readouterr().err.count("'a' was not released") == 1  # from the parent
     assert locks.force_release("a") == 1
 
 
-# A file without functions: else its module is a reference cycle, whose locks never warn.
+# No functions: they would make the module a reference cycle, whose locks never warn.
 AT_EXIT = """
 import django
 django.setup()
@@ -186,7 +186,7 @@ kept.acquire()
 
 
 def test_a_lock_is_acquired_and_released_at_interpreter_exit():
-    """Locks that are still held do not keep the process from ending."""
+    """A process can exit while it holds locks."""
     with Child(EXITS) as child:
         assert child.expect("owned") == "True"
         assert child.expect("left") == "None"

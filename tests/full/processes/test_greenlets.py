@@ -1,4 +1,4 @@
-"""Greenlets beside an event loop: asyncio knows one loop for each thread of the system."""
+"""Greenlets next to an event loop. asyncio has one loop for each thread of the system."""
 
 import sys
 
@@ -18,7 +18,7 @@ runs, may_end, waits_for_task = Event(), Event(), Event()
 async def blocked():
     async with locks.lock("of a task", timeout=30) as lock:
         runs.set()
-        may_end.wait()  # here other greenlets run, and this one's task is the loop's
+        may_end.wait()  # other greenlets run, and this task is still the loop's current task
         lock.assert_held()
 
 def beside():
@@ -30,7 +30,7 @@ def beside():
         waits_for_task.wait()
         may_end.set()
         task.join()
-        plain.assert_held()  # though no loop runs any more
+        plain.assert_held()  # the loop has ended
 
 def waits():
     runs.wait()
@@ -49,6 +49,6 @@ print("as they should")
 """
 
 
-def test_a_greenlet_is_not_taken_for_the_task_that_runs_in_another(redis_server):
+def test_a_greenlet_is_not_confused_with_a_task_in_another_greenlet(redis_server):
     done = run_process(program=[sys.executable, "-c", PROGRAM])
     assert done.stdout == "as they should\n", done.stderr

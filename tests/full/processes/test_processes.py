@@ -1,4 +1,4 @@
-"""Processes that fork while they hold locks. Kills and stops are in `tests/faults`."""
+"""Processes that fork while they hold locks. `tests/faults` covers kills and stops."""
 
 from django_redislock import locks
 from tests.lock_tools import free
@@ -43,7 +43,7 @@ hear()
 """
 
 
-def test_a_forked_child_has_no_part_in_its_parents_locks():
+def test_a_forked_child_does_not_share_the_locks_of_its_parent():
     with Child(FORKED, PYTHONWARNINGS="ignore") as parent:
         parent.expect("holds")
         parent.tell()
@@ -56,11 +56,11 @@ def test_a_forked_child_has_no_part_in_its_parents_locks():
             "child renews 1",
             "parent True",
         ]
-        # The parent still renews, whatever its child does.
+        # The parent still renews, regardless of its child.
         renewed = locks.get("a").expires_at
         wait_until(lambda: locks.get("a").expires_at > renewed)
         parent.kill()
-        # Nobody renews any more, although the child lives.
+        # The lease is no longer renewed, although the child lives.
         free(locks, "a", timeout=4)
         free(locks, "b")
 
@@ -85,7 +85,7 @@ os._exit(0)
 """
 
 
-def test_a_child_of_whose_fork_python_is_not_told_renews_too():  # as uWSGI forks
+def test_a_child_that_was_forked_without_pythons_hooks_renews_too():  # as uWSGI forks
     with Child(FORKED_UNTOLD, PYTHONWARNINGS="ignore") as parent:
         parent.expect("lost False")
 
@@ -123,7 +123,7 @@ hear()
 """
 
 
-def test_a_fork_waits_for_a_thread_of_ours_that_talks_to_redis():
+def test_a_fork_waits_for_a_request_of_a_renewal_thread():
     with Child(FORK_MEANWHILE, PYTHONWARNINGS="ignore") as parent:
         said = sorted(parent.expect("") for _ in range(3))
         assert said == ["child", "parent", "parent goes on"]
@@ -155,7 +155,7 @@ print([os.waitpid(pid, 0)[1] for pid in pids], flush=True)
 """
 
 
-def test_children_use_locks_that_were_forked_while_threads_did():
+def test_children_use_locks_although_threads_used_them_at_the_fork():
     with Child(FORKS_WHILE_THREADS_USE_LOCKS, PYTHONWARNINGS="ignore") as parent:
         assert parent.expect("") == str([0] * 6)
     free(locks, "a")

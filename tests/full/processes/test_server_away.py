@@ -18,7 +18,7 @@ def test_a_release_that_could_not_be_sent_is_repeated(alias_on, own_server, own_
     own_redis.config_set("appendfsync", "always")
     wait_until(lambda: own_redis.info("persistence")["aof_rewrite_in_progress"] == 0)
     own_server.config |= {"appendonly": "yes"}
-    # Nobody answers at that port until the server is there again.
+    # The port is closed until the server runs again.
     own = alias_on(own_server.url)
     lock = own.lock("a", timeout=60)
     assert lock.acquire()
@@ -30,18 +30,18 @@ def test_a_release_that_could_not_be_sent_is_repeated(alias_on, own_server, own_
 
 
 ASKED_FIRST = {"health_check_interval": 0.001, "socket_timeout": None}
-"""Options with which redis-py asks a server that hangs whether it is there, and waits for ever."""
+"""Options with which redis-py sends a PING to an unresponsive server and waits indefinitely."""
 
 
 @pytest.mark.hurried
 @pytest.mark.parametrize("options", [{}, ASKED_FIRST], ids=["", "asked first"])
-def test_a_hanging_server_is_an_error_when_the_wait_is_over(alias_on, own_server, options):
+def test_an_unresponsive_server_is_an_error_after_the_timeout(alias_on, own_server, options):
     own_locks = alias_on(own_server.url, **options)
     with own_locks.lock("warm"):
         pass
     with hanging(own_server), within(2), pytest.raises(TimeoutError):
         own_locks.lock("a", timeout=60).acquire(blocking_timeout=1)
-    # The request may be read yet; what it was granted is given back.
+    # The server may still read the request. A lock that is granted then is released.
     free(own_locks, "a")
     with own_locks.lock("a", blocking_timeout=5):
         pass
@@ -50,7 +50,7 @@ def test_a_hanging_server_is_an_error_when_the_wait_is_over(alias_on, own_server
 
 @pytest.mark.hurried
 @pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
-def test_a_server_that_hangs_during_a_wait_is_an_error_when_the_wait_is_over(
+def test_a_server_that_stops_responding_during_a_wait_is_an_error_after_the_timeout(
     own_locks, own_server, is_async
 ):
     def wait():
@@ -66,7 +66,7 @@ def test_a_server_that_hangs_during_a_wait_is_an_error_when_the_wait_is_over(
     free(own_locks, "a")
 
 
-def test_a_waiter_whose_alias_retries_goes_on_through_a_restart(alias_on, own_server):
+def test_a_waiter_whose_alias_retries_survives_a_restart(alias_on, own_server):
     retry = Retry(ConstantBackoff(0.1), 100, supported_errors=(ConnectionError, OSError))
     own = alias_on(own_server.url, retry=retry, retry_on_error=[ConnectionError])
     holder = own.lock("a", timeout=30)
@@ -81,7 +81,7 @@ def test_a_waiter_whose_alias_retries_goes_on_through_a_restart(alias_on, own_se
     waiting(own, "a", 1)
     own_server.stop()
     own_server.start()
-    # Its data is gone, and with it the lock that was waited for.
+    # The server has lost its data, including the lock.
     waiter.result(60)
     assert entered.is_set()
     with pytest.raises(LockLost):
@@ -89,25 +89,25 @@ def test_a_waiter_whose_alias_retries_goes_on_through_a_restart(alias_on, own_se
 
 
 @pytest.mark.hurried
-def test_a_server_that_accepts_no_connection_is_an_error_when_the_wait_is_over(
+def test_a_server_that_accepts_no_connection_is_an_error_after_the_timeout(
     alias_on, own_server, own_redis
 ):
     assert own_redis.ping()
     own = alias_on(own_server.url, max_connections=1)
     with hanging(own_server), within(2), pytest.raises(TimeoutError):
         own.lock("a", blocking_timeout=1).acquire()
-    # The failed connection has left its place in the pool.
+    # The failed connection no longer counts in the pool.
     free(own, "a")
     with own.lock("a", blocking_timeout=5):
         pass
 
 
 @pytest.mark.parametrize("options", [{}, ASKED_FIRST], ids=["", "asked first"])
-def test_a_loss_is_told_while_the_server_still_hangs(alias_on, own_server, options):
-    own_locks, told = alias_on(own_server.url, **options), threading.Event()
-    lock = own_locks.lock("a", timeout=1.5, on_lost=lambda lock: told.set())
+def test_a_loss_is_reported_while_the_server_does_not_respond(alias_on, own_server, options):
+    own_locks, reported = alias_on(own_server.url, **options), threading.Event()
+    lock = own_locks.lock("a", timeout=1.5, on_lost=lambda lock: reported.set())
     assert lock.acquire()
     with hanging(own_server):
-        assert told.wait(4)
+        assert reported.wait(4)
     with pytest.raises(LockLost):
         lock.release()

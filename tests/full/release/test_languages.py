@@ -18,7 +18,7 @@ in_each_language = pytest.mark.parametrize("language", LANGUAGES)
 
 @pytest.fixture(scope="module")
 def extracted(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of the package with catalogs that were extracted and compiled just now."""
+    """A copy of the package with newly extracted and compiled catalogs."""
     folder = tmp_path_factory.mktemp("languages") / "django_redislock"
     shutil.copytree(PACKAGE, folder, ignore=shutil.ignore_patterns("__pycache__", "*.mo"))
     extract(folder)

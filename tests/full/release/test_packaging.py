@@ -27,7 +27,7 @@ def artefacts(tmp_path_factory: pytest.TempPathFactory) -> Artefacts:
 
 @pytest.fixture(scope="module")
 def place(artefacts: Artefacts, tmp_path_factory: pytest.TempPathFactory) -> Place:
-    """A project with strict settings, in an environment that has the wheel."""
+    """A project with strict settings, in an environment with the wheel."""
     place = Place(tmp_path_factory.mktemp("place"))
     beside(artefacts.wheel, place.folder / "venv")
     place.start_project(f"LOCATION = {os.environ['REDIS_URL']!r}\n{SETTINGS}")
@@ -52,7 +52,7 @@ def test_an_index_accepts_the_metadata_and_renders_the_readme(artefacts: Artefac
     addresses = {each for each in ADDRESS.findall(page) if not each.startswith("#")}
     assert "<img " in page
     assert {urls["Documentation"], urls["Changelog"], urls["Issues"]} <= addresses
-    # pyproject.toml has the addresses in two tables: what one makes absolute is below the other.
+    # Links that the build makes absolute must begin with an address from pyproject.toml.
     made = [each for each in addresses if each not in README]
     assert [each for each in made if not each.startswith(tuple(urls.values()))] == []
 
@@ -69,7 +69,7 @@ def test_the_rendered_readme_has_all_headings_and_all_code(artefacts: Artefacts)
     assert "invisible-code-block" not in text
 
 
-def test_the_place_has_the_wheel_and_not_the_checkout(place: Place) -> None:
+def test_the_project_uses_the_wheel_and_not_the_checkout(place: Place) -> None:
     file = place.python("-c", "import django_redislock; print(django_redislock.__file__)")
     assert Path(file.strip()).is_relative_to(place.folder / "venv")
 
@@ -91,7 +91,7 @@ django.setup()
     ],
     ids=["package", "locks", "app"],
 )
-def test_an_import_does_not_load_what_it_does_not_need(
+def test_an_import_does_not_load_unneeded_modules(
     place: Place, code: str, absent: set[str]
 ) -> None:
     check = f"{code}\nimport sys\nassert not {absent} & {{*sys.modules}}"

@@ -1,4 +1,4 @@
-"""No search or listing may keep other clients of the server waiting, whatever its pattern."""
+"""Searches and lists do not block other clients of the server, with any pattern."""
 
 import random
 import tracemalloc
@@ -25,7 +25,7 @@ WAIT_SECONDS = 1.0
 """Longest time that a second client may wait. It includes the scheduling of two processes."""
 
 PAGE_MEGABYTES = 50
-"""How much memory of Python's a page or a command may take."""
+"""Limit for Python's memory of a page or a command."""
 
 PATTERNS = {
     "any characters, then a letter": "*" + "?" * 250 + "b*",
@@ -39,7 +39,7 @@ PATTERNS = {
 
 @pytest.fixture
 def url(settings):
-    """The locks are on a server of their own."""
+    """Use a separate server for the locks, and yield its address."""
     with EmbeddedServer() as server:
         cache = {**settings.CACHES["default"], "LOCATION": server.url}
         settings.CACHES = {**settings.CACHES, "default": cache}
@@ -52,7 +52,7 @@ def viewer(db):
 
 
 @pytest.mark.parametrize(("count", "size"), [(10_000, 500), (100_000, 40)])
-def test_no_search_keeps_other_clients_waiting(url, viewer, count, size):
+def test_a_search_does_not_block_other_clients(url, viewer, count, size):
     names = held_locks(url, count, size)
     operations = {
         "count": lambda: locks.count(),
@@ -73,7 +73,7 @@ def test_no_search_keeps_other_clients_waiting(url, viewer, count, size):
     assert peak_megabytes(partial(command, "release", stale=True)) < PAGE_MEGABYTES
 
 
-def test_a_full_history_keeps_no_other_client_waiting(url, viewer):
+def test_a_full_history_does_not_block_other_clients(url, viewer):
     full_history(url)
     operations = {
         "dashboard": lambda: viewer.get(DASHBOARD, {"minutes": 60}),
@@ -87,7 +87,7 @@ def test_a_full_history_keeps_no_other_client_waiting(url, viewer):
 
 
 def test_the_dashboard_of_a_full_history_takes_little_memory(url, viewer):
-    viewer.get(DASHBOARD)  # imports what a page needs
+    viewer.get(DASHBOARD)  # imports the modules of the page
     full_history(url)
 
     assert peak_megabytes(lambda: viewer.get(DASHBOARD, {"minutes": 60})) < PAGE_MEGABYTES
@@ -118,7 +118,7 @@ def slow(url: str, operations: dict[str, Callable[[], Any]]) -> dict[str, Stall]
 
 
 def full_history(url: str) -> None:
-    """Fill the history with what is kept at most, each event with nearly the longest metadata."""
+    """Fill the history to its limit, with metadata of almost the maximum size in each event."""
     options = {"timeout": 60, "auto_renewal": False, "metadata": {"note": "x" * 3900}}
     with locks.lock("model", **options):
         assert not locks.lock("model", **options).acquire(blocking=False)

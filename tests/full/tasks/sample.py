@@ -1,4 +1,4 @@
-"""Tasks of `django.tasks` for real workers. The module with the notes also notes skipped tasks."""
+"""Tasks of `django.tasks` for real workers. The import of the notes also records skipped tasks."""
 
 import os
 
@@ -51,7 +51,7 @@ def rq_wait(run):
 @task
 @single_instance(key="tasks:{run}", timeout=2)
 def long(run):
-    """Wait until the test lets the task go on."""
+    """Wait until the test lets the task continue."""
     note(run, "begin", os.getpid())
     wait_for_go(run)
     return current_lock().lost

@@ -2,7 +2,7 @@
 
 import os
 
-from tests.settings import *  # noqa: F403  they are all wanted
+from tests.settings import *  # noqa: F403  all of them
 from tests.settings import DATABASES, INSTALLED_APPS, SINGLE, redis_database
 
 INSTALLED_APPS = [*INSTALLED_APPS, "django_tasks_db", "django_rq"]

@@ -15,7 +15,7 @@ from django_redislock.tasks import SKIPPED
 from tests.celery_worker import freed
 from tests.tools import ROOT, Child, wait_until
 
-# They share their processes, which one test process starts.
+# The tests share processes, so one test process runs them all.
 pytestmark = [pytest.mark.xdist_group("django_tasks"), pytest.mark.timeout(600)]
 
 DATABASE = ["db_worker", "--interval", "0.02", "--no-startup-delay"]

@@ -18,7 +18,7 @@ from tests.tools import wait_until
 RUN = [sys.executable, "-W", "error", "-m", "django", "locks", "run"]
 
 NO_STDERR = ["sh", "-c", 'exec "$@" 2>&-', "sh"]
-"""Put before a command, it closes its stderr."""
+"""Prefix of a command that closes its stderr."""
 
 SIGNALS = ("SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2", "SIGQUIT", "SIGINT")
 
@@ -35,7 +35,7 @@ for line in sys.stdin:
         sys.exit(7)
     print("heard", line.strip(), flush=True)
 """
-"""Tells of each signal, and ends with 7 when it is told to."""
+"""Prints each signal, and exits with 7 when it receives a line."""
 
 SLOW = """
 import signal, sys, time
@@ -49,7 +49,7 @@ print("ready", flush=True)
 while True:
     signal.pause()
 """
-"""Takes its time when it is ended."""
+"""Ends slowly after SIGTERM."""
 
 
 class Run(Subprocess):
@@ -79,7 +79,7 @@ def none_waits(name):
     return info is None or info.waiters == 0
 
 
-# The command as it would be without the lock
+# The command runs as without a lock
 
 
 def test_streams_are_passed_through():
@@ -172,10 +172,10 @@ def test_a_command_that_does_not_end_is_killed_with_its_children():
         began = time.monotonic()
         locks.force_release("x")
         run.expect_complaint("x was lost")
-        told = time.monotonic()
+        terminated = time.monotonic()
 
         assert run.wait() == 75
-        assert time.monotonic() - told > 0.3
+        assert time.monotonic() - terminated > 0.3
         assert time.monotonic() - began < 10
         gone(child, pid)
 
@@ -209,7 +209,7 @@ def test_the_end_does_not_wait_for_an_unreachable_server(how):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems can't tell a child")
-def test_killed_itself_it_takes_the_command_along(redis_server):
+def test_sigkill_to_locks_run_also_ends_the_command(redis_server):
     with Run("x", "--timeout", "3", "--", "sh", "-c", "echo pid $$; exec sleep 1000") as run:
         pid = run.expect("pid")
         run.process.kill()
@@ -237,11 +237,11 @@ class Shell(Terminal):
 
     @property
     def text(self):
-        """All that it printed."""
+        """The output so far."""
         return self.raw.decode(errors="replace")
 
     def expect(self, text):
-        """Wait until `text` is printed after what was expected before."""
+        """Wait until `text` is printed after the previously expected text."""
 
         def printed():
             self.read(0)
@@ -265,7 +265,7 @@ class Shell(Terminal):
         return locks.get(name).holder.pid
 
     def end(self, status):
-        """Have the listener end, and see how the run ends."""
+        """End the listener, and check the exit status of the run."""
         self.press("end\n")
         self.expect("ended")
         self.expect("$ ")
@@ -309,7 +309,7 @@ def test_a_closed_terminal_ends_the_command():
         process = terminal.process
         wait_until(lambda: [p.name() for p in psutil.Process(process.pid).children()] == ["sleep"])
         os.close(terminal.ours)
-        terminal.ours = os.open(os.devnull, os.O_RDONLY)  # to be closed at the end
+        terminal.ours = os.open(os.devnull, os.O_RDONLY)  # `Shell` closes it at the end
         assert process.wait(timeout=20) == 128 + signal.SIGHUP
 
 

@@ -60,7 +60,7 @@ def test_release_asks_on_a_terminal(hold, answer, status):
     assert (locks.get("x") is None) == (status == 0)
 
 
-def test_a_cooldown_is_not_said_to_go_on(hold):
+def test_release_ends_a_cooldown_without_a_warning(hold):
     hold("daily", at_least_for=20).release()
 
     with Terminal("release", "daily") as terminal:
@@ -74,7 +74,7 @@ def test_a_cooldown_is_not_said_to_go_on(hold):
 # No terminal
 
 
-def test_refuses_without_a_terminal_to_ask_on(hold):
+def test_release_is_refused_without_a_terminal(hold):
     hold("x")
 
     done = run_process("release", "x")
@@ -86,7 +86,7 @@ def test_refuses_without_a_terminal_to_ask_on(hold):
 
 
 def run_unread(*arguments: str, **options: Any) -> tuple[int, str]:
-    """Return the exit status and the errors if nobody reads the output."""
+    """Return the exit status and the errors if the output is not read."""
     read, write = os.pipe()
     os.close(read)
     with os.fdopen(write, "wb") as stdout:
@@ -102,7 +102,7 @@ def test_reader_may_leave_early(hold):
 
 
 def test_release_without_a_reader(hold):
-    # More than what a pipe's writer keeps for itself.
+    # More text than the buffer of a pipe.
     held = [hold(f"{number:0>500}") for number in range(30)]
 
     names = [lock.name for lock in held[:2]]
@@ -116,7 +116,7 @@ def test_release_without_a_reader(hold):
 
 
 @pytest.mark.parametrize("count", [1, 30])
-def test_nothing_is_released_if_nobody_reads_the_question(hold, count):
+def test_nothing_is_released_if_the_question_is_not_read(hold, count):
     held = [hold(f"{number:0>500}") for number in range(count)]
     ours, theirs = pty.openpty()
 
@@ -128,14 +128,14 @@ def test_nothing_is_released_if_nobody_reads_the_question(hold, count):
     assert all(lock.owned() for lock in held)
 
 
-def test_check_fails_whether_or_not_anybody_reads():
+def test_check_fails_even_if_its_output_is_not_read():
     done = run_unread("check", REDIS_URL="redis://127.0.0.1:1/0")
 
     assert done == (1, "CommandError: Locks on 'default': connection (failed)\n")
 
 
 def run_redirected(redirection: str, *arguments: str) -> tuple[int, str]:
-    """Return the exit status and the errors, with streams as a shell redirects them."""
+    """Return the exit status and the errors, with a redirection by the shell."""
     program = ["sh", "-c", f'exec "$@" {redirection}', "sh", *MANAGE]
     done = run_process(*arguments, program=program)
     return done.returncode, done.stderr
@@ -145,18 +145,18 @@ FULL = "CommandError: Could not write output: No space left on device. The locks
 
 
 @pytest.mark.parametrize(
-    ("redirection", "told"),
+    ("redirection", "expected"),
     [(">&-", (0, "")), ("<&- >&- 2>&-", (0, "")), (">/dev/full", (1, FULL))],
 )
-def test_release_with_closed_or_full_streams(hold, redirection, told):
+def test_release_with_closed_or_full_streams(hold, redirection, expected):
     held = [hold(f"{number}") for number in range(3)]
 
-    assert run_redirected(redirection, "release", "--all", "--yes") == told
+    assert run_redirected(redirection, "release", "--all", "--yes") == expected
 
     assert not any(lock.owned() for lock in held)
 
 
-def test_streams_that_are_closed_fail_no_check():
+def test_closed_streams_do_not_fail_a_check():
     assert run_redirected("<&- >&- 2>&-", "check") == (0, "")
 
 

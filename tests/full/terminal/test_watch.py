@@ -14,7 +14,7 @@ from tests.lock_tools import hanging
 from tests.pages import postpone
 from tests.tools import ROOT, wait_until
 
-# In lines
+# Output in lines
 
 
 class Lines(Subprocess):
@@ -66,10 +66,10 @@ def test_only_the_screen_needs_textual(hold, tmp_path: Path):
     assert (done.returncode, done.stderr) == (0, "")
 
 
-# On a full screen
+# Full screen
 
 
-def test_screen_is_drawn_again_and_again(hold, redis_server):
+def test_the_screen_is_redrawn(hold, redis_server):
     hold("alive")
     lock = hold("stuck", timeout=90)
     postpone(redis_server, "stuck", seconds=60)
@@ -86,7 +86,7 @@ def test_screen_is_drawn_again_and_again(hold, redis_server):
 
 
 @pytest.mark.parametrize("how", ["q", "\x03", signal.SIGTERM, signal.SIGINT])
-def test_the_terminal_is_as_it_was_however_it_ends(how):
+def test_the_terminal_is_restored_at_the_end(how):
     with Terminal("watch") as terminal:
         terminal.shows("0 locks, ")
         assert not termios.tcgetattr(terminal.theirs)[3] & termios.ECHO
@@ -94,7 +94,7 @@ def test_the_terminal_is_as_it_was_however_it_ends(how):
             terminal.process.send_signal(how)
         elif how == "q":
             terminal.press(how)
-        else:  # Ctrl-C of a terminal that has no session of its own
+        else:  # Ctrl-C of a terminal that is not a session leader
             os.killpg(terminal.process.pid, signal.SIGINT)
 
         assert terminal.end() == 0
@@ -110,7 +110,7 @@ def is_stopped(terminal: Terminal) -> bool:
     return psutil.Process(terminal.process.pid).status() == psutil.STATUS_STOPPED
 
 
-def test_the_terminal_is_as_it_was_while_it_is_stopped():
+def test_the_terminal_is_restored_while_it_is_stopped():
     with Terminal("watch") as terminal:
         terminal.shows("0 locks, ")
         terminal.press("\x1a")
@@ -124,7 +124,7 @@ def test_the_terminal_is_as_it_was_while_it_is_stopped():
         assert termios.tcgetattr(terminal.theirs) == terminal.modes
 
 
-def test_screen_waits_for_redis_and_keys_work_meanwhile():
+def test_keys_work_while_the_screen_waits_for_redis():
     with EmbeddedServer() as server, Terminal("watch", REDIS_URL=server.url) as terminal:
         terminal.shows("0 locks, ")
         server.stop()

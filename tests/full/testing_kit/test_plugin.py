@@ -1,4 +1,4 @@
-"""pytest finds the plugin of the package, and xdist gives each process its own server."""
+"""pytest finds the plugin of the package, and each process of xdist has its own server."""
 
 import re
 from pathlib import Path

@@ -28,7 +28,7 @@ sys.exit(pytest.main(["-p", "no:cacheprovider", "-k", "leaves_nothing"]))
 def run(python: Path | str, arguments: Sequence[str], **environment: str) -> str:
     """Run the tests of the sample, which must pass, and return their output.
 
-    Their environment has only the path of Python, and so no server and no other program.
+    The environment has only the path of Python, so no server or other program is available.
     """
     known = {"PATH": str(Path(python).parent), "PYTHONDONTWRITEBYTECODE": "1"}
     done = subprocess.run(
@@ -46,8 +46,8 @@ def run(python: Path | str, arguments: Sequence[str], **environment: str) -> str
 
 @pytest.mark.parametrize("command", [*RUNS.values(), [*RUNS["manage.py test"], "--parallel", "2"]])
 def test_the_sample_passes_its_tests(command: list[str]) -> None:
-    told = run(sys.executable, command)
-    assert " passed" in told or "\nOK" in told
+    output = run(sys.executable, command)
+    assert " passed" in output or "\nOK" in output
 
 
 @pytest.mark.timeout(600)
@@ -57,12 +57,12 @@ def test_the_sample_passes_its_tests_with_the_wheel_in_a_new_environment(tmp_pat
     (wheel,) = tmp_path.glob("*.whl")
     python = installed(tmp_path / "venv", f"{wheel}[testing,celery]", "pytest", "pytest-django")
     for name, command in {**RUNS, "pytest that starts late": ["-c", LATE]}.items():
-        told = run(python, command)
-        assert " passed" in told or "\nOK" in told, name
+        output = run(python, command)
+        assert " passed" in output or "\nOK" in output, name
 
 
 def installed(folder: Path, *packages: str) -> Path:
-    """The Python of a new environment with these packages."""
+    """Return the Python of a new environment with these packages."""
     venv.create(folder, with_pip=True)
     python = folder / "bin" / "python"
     subprocess.run(

@@ -1,4 +1,4 @@
-"""The user with the least rights, as the docs have it to copy."""
+"""The user with the fewest rights, from the docs."""
 
 import re
 
@@ -10,13 +10,13 @@ PASSWORD = "of-the-tests"
 
 
 def lines() -> tuple[str, str]:
-    """The line of the page that makes the user, and the one that adds what a Cluster needs."""
+    """Return the page's line that creates the user, and the line with the Cluster's rights."""
     first, second = re.findall(r"^ACL SETUSER .+$", PAGE.read_text(), re.MULTILINE)
     return first, second
 
 
 def make_user(*nodes: Node, of_cluster: bool = False) -> dict[str, str]:
-    """Make the user on all nodes; gives the options of a client that is it."""
+    """Create the user on all nodes, and return the options of its client."""
     for line in lines() if of_cluster else lines()[:1]:
         for node in nodes:
             node.ask(*line.replace(">password", f">{PASSWORD}").split())

@@ -1,4 +1,4 @@
-"""What ``REDISLOCK_CLIENT`` and ``REDISLOCK_ASYNC_CLIENT`` name where locks live on a Cluster."""
+"""Cluster clients for ``REDISLOCK_CLIENT`` and ``REDISLOCK_ASYNC_CLIENT``."""
 
 import redis
 from django.conf import settings
@@ -6,12 +6,12 @@ from redis import asyncio
 
 
 def make() -> redis.RedisCluster:
-    told = settings.TESTS_CLUSTER
-    nodes = [redis.cluster.ClusterNode(*address) for address in told["startup"]]
-    return redis.RedisCluster(startup_nodes=nodes, **told["options"])
+    cluster = settings.TESTS_CLUSTER
+    nodes = [redis.cluster.ClusterNode(*address) for address in cluster["startup"]]
+    return redis.RedisCluster(startup_nodes=nodes, **cluster["options"])
 
 
 def make_async() -> asyncio.RedisCluster:
-    told = settings.TESTS_CLUSTER
-    nodes = [asyncio.cluster.ClusterNode(*address) for address in told["startup"]]
-    return asyncio.RedisCluster(startup_nodes=nodes, **told["options"])
+    cluster = settings.TESTS_CLUSTER
+    nodes = [asyncio.cluster.ClusterNode(*address) for address in cluster["startup"]]
+    return asyncio.RedisCluster(startup_nodes=nodes, **cluster["options"])

@@ -26,8 +26,8 @@ TOPOLOGIES: dict[str, Callable[[], Running]] = {
 }
 """One of each kind: backends, servers, transports, Sentinels, Clusters, and users."""
 
-STARTS_WITHIN = 60
-"""Seconds in which a process starts on a busy machine."""
+START_SECONDS = 60
+"""Limit for the start of a process on a busy machine."""
 
 OTHER = """
 import json
@@ -57,19 +57,19 @@ class Other:
 
     def __init__(self, topology: Topology) -> None:
         self._child = Child(OTHER, **topology.environment)
-        self._child.expect("ready", timeout=STARTS_WITHIN)
+        self._child.expect("ready", timeout=START_SECONDS)
         self._held: set[str] = set()
 
     def acquire(self, name: str, **options: Any) -> int | None:
         """Return the fencing token, or None if the lock was not acquired."""
-        self.begin_to_acquire(name, **options)
+        self.start_acquire(name, **options)
         return self.acquired(name)
 
-    def begin_to_acquire(self, name: str, **options: Any) -> None:
+    def start_acquire(self, name: str, **options: Any) -> None:
         self._tell("acquire", name, options)
 
     def acquired(self, name: str) -> int | None:
-        """Wait for the result of `begin_to_acquire`."""
+        """Wait for the result of `start_acquire`."""
         got, fence = self._child.expect("acquired").split()
         if got == "False":
             return None
@@ -118,7 +118,7 @@ def start() -> Iterator[Callable[[str], Topology]]:
 
 @pytest.fixture(params=sorts(*TOPOLOGIES))
 def topology(request: pytest.FixtureRequest, start) -> Iterator[Topology]:
-    """Servers on which this process has its locks. The test must leave no key behind."""
+    """The servers with the locks of this process. The test must leave no key behind."""
     topology = start(request.param)
     with override_settings(**topology.settings):
         yield topology
@@ -146,6 +146,9 @@ def other(topology: Topology, others: dict[str, Other]) -> Iterator[Other]:
     yield other
     try:
         other.release_all()
-    except (AssertionError, OSError):  # a failed test has left answers, or the process has ended
+    except (
+        AssertionError,
+        OSError,
+    ):  # unread replies of a failed test
         others.pop(key).end()
         raise

@@ -1,4 +1,4 @@
-"""Django's settings for each kind of place that locks can live in.
+"""Django's settings for each kind of deployment that can store locks.
 
 A place is the name of a function here, and arguments that JSON can represent, so that other
 processes get it too: see `environment` and `tests.full.topologies.settings`.
@@ -10,7 +10,7 @@ from typing import Any
 import redis
 
 VARIABLE = "TESTS_PLACE"
-"""The environment variable by which a process is told where its locks live."""
+"""The environment variable with the place of a process's locks."""
 
 PREFIX = "places"
 
@@ -23,7 +23,7 @@ def core(url: str, **options: Any) -> Settings:
 
 
 def core_sentinels(url: str, sentinels: list[tuple[str, int]]) -> Settings:
-    """Django's own backend, by a pool that asks Sentinels for the master that the URL names."""
+    """Django's own backend, with a pool that asks Sentinels for the master named in the URL."""
     options = {
         "pool_class": "redis.sentinel.SentinelConnectionPool",
         "sentinel_manager": redis.Sentinel([tuple(each) for each in sentinels]),
@@ -50,7 +50,7 @@ def django_valkey(url: str, **options: Any) -> Settings:
 
 
 def cluster(startup: list[tuple[str, int]], **options: Any) -> Settings:
-    """A client of a Cluster, which no backend has."""
+    """A client of a Cluster, which no cache backend supports."""
     memory = {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}
     return {"CACHES": {"default": memory}} | cluster_client(startup, **options)
 
@@ -63,15 +63,15 @@ def cluster_client(startup: list[tuple[str, int]], **options: Any) -> Settings:
     }
 
 
-def settings(place: str, told: dict[str, Any]) -> Settings:
-    return globals()[place](**told)
+def settings(place: str, arguments: dict[str, Any]) -> Settings:
+    return globals()[place](**arguments)
 
 
-def environment(place: str, told: dict[str, Any]) -> dict[str, str]:
-    """What tells another process of a place."""
+def environment(place: str, arguments: dict[str, Any]) -> dict[str, str]:
+    """Return the environment variables that give another process the same place."""
     return {
         "DJANGO_SETTINGS_MODULE": "tests.full.topologies.settings",
-        VARIABLE: json.dumps([place, told]),
+        VARIABLE: json.dumps([place, arguments]),
     }
 
 

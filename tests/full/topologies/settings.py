@@ -1,9 +1,9 @@
-"""The tests' settings, with locks in the place that the environment tells."""
+"""The tests' settings, with locks in the place from the environment."""
 
 import json
 import os
 
-from tests.settings import *  # noqa: F403  they are all wanted
+from tests.settings import *  # noqa: F403  all of them
 
 from . import places
 

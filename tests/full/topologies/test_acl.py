@@ -1,4 +1,4 @@
-"""The user that the docs have to copy may do what is needed, and that is all."""
+"""The user from the docs has exactly the rights that the package needs."""
 
 import re
 from collections.abc import Iterator
@@ -14,24 +14,24 @@ from .acl import lines, make_user
 
 SCRIPTS = ROOT / "django_redislock" / "lua"
 
-BESIDE = {
+SENT_BY_CLIENTS = {
     *("evalsha", "eval", "blpop", "time", "info"),
     *("select", "wait", "ping", "client|setname"),
 }
-"""What is sent beside the scripts, and by redis-py when it connects."""
+"""Commands in addition to the scripts, including those of redis-py when it connects."""
 
 IN_A_CLUSTER = {"cluster|slots", "command", "asking"}
 
 
 def of_scripts() -> set[str]:
-    """The commands that the scripts call."""
+    """Return the commands that the scripts call."""
     text = "".join(path.read_text() for path in SCRIPTS.glob("*.lua"))
     return {each.lower() for each in re.findall(r"\(\s*'([A-Z]+)',", text)}
 
 
 def test_the_lines_allow_what_is_used_and_nothing_else():
     everywhere, in_a_cluster = map(allowed, lines())
-    assert everywhere == of_scripts() | BESIDE
+    assert everywhere == of_scripts() | SENT_BY_CLIENTS
     assert in_a_cluster == IN_A_CLUSTER
 
 
@@ -95,7 +95,7 @@ def test_no_command_reveals_a_password_or_a_foreign_key(make):
                 if any(secret in repr(reply) for secret in SECRETS)
             ]
         connection.disconnect()
-        # Nobody knows the password that stops the server.
+        # The node must be able to stop without a password.
         redis.Redis("127.0.0.1", node.port, password=REQUIREPASS).config_set("requirepass", "")
     assert leaks == []
     line, _ = lines()
@@ -104,7 +104,7 @@ def test_no_command_reveals_a_password_or_a_foreign_key(make):
 
 
 def commands_of(node: Node) -> dict[str, int]:
-    """The arity of every command and subcommand, except for `WITHOUT_LOGIN`."""
+    """Return the arity of each command and subcommand, except for `WITHOUT_LOGIN`."""
     found = {f"{name}|{each}": -1 for name in GUARDED for each in GUARDED[name].split()}
     found["client|setname"] = -1
     for name, arity, *details in node.ask("COMMAND"):
@@ -115,7 +115,7 @@ def commands_of(node: Node) -> dict[str, int]:
 
 
 def fill_with_foreign_keys(node: Node) -> list[str]:
-    """Write one key of each type; give the names that the tests send. One key is never named."""
+    """Write one key of each type, and return the names to send. One key is never named."""
     client = node.client()
     client.set(FOREIGN_KEY, FOREIGN_VALUE)
     client.set("session:string", FOREIGN_VALUE)
@@ -127,13 +127,13 @@ def fill_with_foreign_keys(node: Node) -> list[str]:
 
 
 def argument_lists(arity: int, words: int, foreign: list[str]) -> Iterator[tuple[Any, ...]]:
-    """Plausible arguments: keys of locks and of others, numbers, patterns and none."""
+    """Yield plausible arguments: keys of locks and others, numbers, patterns, or none."""
     least = max(abs(arity) - words, 0)
     for length in range(least, least + (4 if arity < 0 else 1)):
         for fillers in (
             *([key] for key in foreign),
             *([OWN, key] for key in foreign),
-            # None of these makes BLPOP or WAIT wait for long.
+            # With these arguments, BLPOP and WAIT do not wait for long.
             *([OWN], ["*"], ["0"], ["1"], [OWN, "*"], [OWN, "-", "+"], [OWN, "-1"], [OWN, "0.01"]),
             *(["1", key] for key in foreign),
             *(["0", key] for key in foreign),
@@ -143,7 +143,7 @@ def argument_lists(arity: int, words: int, foreign: list[str]) -> Iterator[tuple
 
 
 def scripts(foreign: list[str]) -> Iterator[tuple[Any, ...]]:
-    """Arguments of EVAL."""
+    """Yield arguments of EVAL."""
     for count, keys in ((0, ()), (1, foreign[:1])):
         for call in (
             "'CONFIG', 'GET', '*'",
@@ -167,7 +167,7 @@ def read_reply(connection: redis.Connection) -> Any:
 
 
 def is_refusal(reply: Any) -> bool:
-    """Whether the user may not run the command, or the server does not have or allow it."""
+    """Return whether the user may not run the command, or the server does not have or allow it."""
     return isinstance(reply, redis.ResponseError) and bool(
         isinstance(reply, redis.exceptions.NoPermissionError)
         or re.search("NOPERM|unknown (sub)?command|command not allowed", str(reply))

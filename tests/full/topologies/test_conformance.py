@@ -13,12 +13,12 @@ from django_redislock.keys import BUCKETS, Keys
 from tests.lock_tools import awaiting, start, until, waiting
 from tests.tools import STOPPED, Child, wait_until
 
-from .conftest import STARTS_WITHIN
+from .conftest import START_SECONDS
 
 pytestmark = [pytest.mark.usefixtures("topology"), pytest.mark.timeout(300)]
 
 LEASE = 3.0
-"""Seconds: as short as a busy machine surely renews."""
+"""In seconds. Long enough for a renewal on a busy machine."""
 
 MANY = [f"name-{number}" for number in range(64)]
 """Names in all buckets, and so on all nodes."""
@@ -49,7 +49,7 @@ def test_a_lock_is_refused_and_handed_over_between_processes(other):
     with locks.lock("a") as lock:
         ours = lock.fence_token
         assert not other.acquire("a", blocking=False)
-        other.begin_to_acquire("a", blocking_timeout=20)
+        other.start_acquire("a", blocking_timeout=20)
         waiting(locks, "a", 1)
     assert other.acquired("a") > ours
     assert not locks.lock("a", blocking=False).acquire()
@@ -69,7 +69,7 @@ def test_renewal_keeps_a_lock_beyond_its_lease():
 
 def test_the_lock_of_a_killed_holder_expires_with_its_lease(topology):
     with Child(STOPPED, "a", str(LEASE), "{}", **topology.environment) as holder:
-        holder.expect("held", timeout=STARTS_WITHIN)
+        holder.expect("held", timeout=START_SECONDS)
         assert not locks.lock("a", blocking=False).acquire()
         os.kill(holder.pid, signal.SIGKILL)
         with locks.lock("a", blocking_timeout=LEASE + 3):
@@ -77,13 +77,13 @@ def test_the_lock_of_a_killed_holder_expires_with_its_lease(topology):
 
 
 def test_a_force_released_lock_is_lost_for_its_holder():
-    told = []
-    lock = locks.lock("a", timeout=LEASE, on_lost=told.append)
+    reported = []
+    lock = locks.lock("a", timeout=LEASE, on_lost=reported.append)
     assert lock.acquire()
     assert locks.force_release("a", token="nobody's") == 0
     assert locks.force_release("a", lock.token) == 1
     assert not lock.owned()
-    wait_until(lambda: lock.lost and told == [lock])
+    wait_until(lambda: lock.lost and reported == [lock])
     with pytest.raises(LockLost):
         lock.release()
 
@@ -123,7 +123,7 @@ def test_locks_are_listed_by_the_end_of_their_leases():
         assert {info.name for info in locks.active("name-6?")} == set(MANY[60:])
 
 
-def test_the_history_has_what_happened(other):
+def test_the_history_has_each_event(other):
     with locks.lock("a", metadata={"why": "because"}):
         other.acquire("a", blocking=False)
     assert {event.outcome for event in locks.history("a")} == {"released", "refused"}

@@ -1,4 +1,4 @@
-"""Slots of a Cluster that move while locks of theirs are held and waited for."""
+"""Slots of a Cluster move while their locks are held and waited for."""
 
 import pytest
 from redis.crc import key_slot
@@ -17,7 +17,7 @@ pytestmark = [
 
 LEASE = 3.0
 SLOT = key_slot(str(Keys("any").of("a").bucket).encode())
-"""That of the lock "a", as its bucket's number is the hash tag."""
+"""The slot of the lock "a". The number of its bucket is the hash tag."""
 
 
 def another(cluster):
@@ -32,7 +32,7 @@ def test_a_lock_is_held_renewed_and_handed_over_across_moves(topology, other, wa
         getattr(topology.cluster, way)(SLOT, another(topology.cluster))
 
     with locks.lock("a", timeout=LEASE) as lock:
-        other.begin_to_acquire("a", blocking_timeout=30)
+        other.start_acquire("a", blocking_timeout=30)
         waiting(locks, "a", 1)
         for _ in range(2):
             move()

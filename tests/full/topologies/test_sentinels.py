@@ -29,8 +29,8 @@ def test_a_loop_that_ended_left_no_connection_to_a_sentinel(topology):
     "force_master_ip" not in signature(Sentinel).parameters, reason="redis-py does not know it yet"
 )
 @pytest.mark.parametrize("topology", sorts("sentinels"), indirect=True)
-def test_asyncio_goes_where_the_master_is_said_to_be_instead(topology, settings):
-    elsewhere = Sentinel(topology.told["sentinels"], force_master_ip="127.0.0.2")
+def test_asyncio_connects_to_the_forced_address_of_the_master(topology, settings):
+    elsewhere = Sentinel(topology.arguments["sentinels"], force_master_ip="127.0.0.2")
     alias = settings.CACHES["default"]
     options = alias["OPTIONS"] | {"sentinel_manager": elsewhere}
     settings.CACHES = {"default": alias | {"OPTIONS": options}}
@@ -45,9 +45,9 @@ def test_asyncio_goes_where_the_master_is_said_to_be_instead(topology, settings)
 
 
 def clients(topology):
-    """Who is connected to the Sentinels, other than they themselves and who asks."""
+    """Return the connections to the Sentinels, except their own and the one that asks."""
     found = set()
-    for host, port in topology.told["sentinels"]:
+    for host, port in topology.arguments["sentinels"]:
         with redis.Redis(host=host, port=port, client_name="asks", decode_responses=True) as asks:
             found |= {
                 (port, each["id"])

@@ -1,4 +1,4 @@
-"""Redis before 7.0.8 takes a blocking timeout below a millisecond for none."""
+"""Redis before 7.0.8 treats a blocking timeout below a millisecond as no timeout."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""The servers of each topology, and the settings with which locks live on them."""
+"""The servers of each topology, and the settings that store locks on them."""
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -15,12 +15,12 @@ from .acl import make_user
 
 @dataclass(frozen=True)
 class Topology:
-    """Servers that are up, and how locks get there."""
+    """Running servers, and the place of locks on them."""
 
     place: str
     """A function of `places`."""
 
-    told: dict[str, Any]
+    arguments: dict[str, Any]
     """Its arguments."""
 
     masters: Callable[[], list[Node]]
@@ -32,26 +32,26 @@ class Topology:
 
     @property
     def settings(self) -> dict[str, Any]:
-        return places.settings(self.place, self.told)
+        return places.settings(self.place, self.arguments)
 
     @property
     def environment(self) -> dict[str, str]:
-        """What tells another process of it."""
-        return places.environment(self.place, self.told)
+        """Return the environment variables that give another process the same topology."""
+        return places.environment(self.place, self.arguments)
 
     def observers(self) -> list[redis.Redis]:
-        """A client for each node that keeps locks, past Django's cache and the product."""
+        """Return a plain client for each node that stores locks."""
         return [node.client(db=self.database) for node in self.masters()]
 
 
 Running = AbstractContextManager[Topology]
 
 PATIENT = {"cluster_node_timeout": 10_000}
-"""Milliseconds: a busy machine must not be taken for a dead one where nobody is killed."""
+"""In milliseconds. Long enough that nodes on a busy machine do not count as down."""
 
 
-def on(node: Node, place: str, database: int = 0, **told: Any) -> Topology:
-    return Topology(place, told, lambda: [node], database)
+def on(node: Node, place: str, database: int = 0, **arguments: Any) -> Topology:
+    return Topology(place, arguments, lambda: [node], database)
 
 
 @contextmanager
@@ -70,7 +70,7 @@ def unix(place: str) -> Iterator[Topology]:
 
 @contextmanager
 def tls(place: str, **options: Any) -> Iterator[Topology]:
-    """One server that asks its clients for certificates. Only Debian's Redis can."""
+    """One server that requires client certificates, which only Debian's Redis supports."""
     certificates = Certificates()
     with Node(tls=certificates, tls_auth_clients="yes") as node:
         yield on(node, place, url=node.url, **options, **certificates.shown)
@@ -78,33 +78,33 @@ def tls(place: str, **options: Any) -> Iterator[Topology]:
 
 @contextmanager
 def sentinels(place: str, name: str) -> Iterator[Topology]:
-    # django-redis keeps its pools by URL, so each has a name of its own.
+    # django-redis shares pools by URL, so each topology has its own name.
     with Sentinels(name=name, down_after=PATIENT["cluster_node_timeout"]) as running:
-        told = {"url": f"redis://{name}/0", "sentinels": running.addresses}
-        yield Topology(place, told, lambda: [running.master])
+        arguments = {"url": f"redis://{name}/0", "sentinels": running.addresses}
+        yield Topology(place, arguments, lambda: [running.master])
 
 
 @contextmanager
 def cluster(make: str) -> Iterator[Topology]:
     with Cluster(make, **PATIENT) as running:
-        told = {"startup": running.startup}
-        yield Topology("cluster", told, running.owners, cluster=running)
+        arguments = {"startup": running.startup}
+        yield Topology("cluster", arguments, running.owners, cluster=running)
 
 
 @contextmanager
 def shards() -> Iterator[Topology]:
     with Node() as one, Node() as two, Node() as three:
         nodes = [one, two, three]
-        told = {
+        arguments = {
             "url": [node.url for node in nodes],
             "CLIENT_CLASS": "django_redis.client.ShardClient",
         }
-        yield Topology("django_redis", told, lambda: nodes)
+        yield Topology("django_redis", arguments, lambda: nodes)
 
 
 @contextmanager
 def acl(place: str, make: str, **options: Any) -> Iterator[Topology]:
-    """A user with the least rights, in a database other than the first."""
+    """A user with the fewest rights, in a database other than the first."""
     with Node(make) as node:
         user = "{username}:{password}".format(**make_user(node))
         url = f"redis://{user}@127.0.0.1:{node.port}/1"
@@ -114,5 +114,5 @@ def acl(place: str, make: str, **options: Any) -> Iterator[Topology]:
 @contextmanager
 def cluster_acl(make: str) -> Iterator[Topology]:
     with Cluster(make, **PATIENT) as running:
-        told = {"startup": running.startup} | make_user(*running.nodes, of_cluster=True)
-        yield Topology("cluster", told, running.owners, cluster=running)
+        arguments = {"startup": running.startup} | make_user(*running.nodes, of_cluster=True)
+        yield Topology("cluster", arguments, running.owners, cluster=running)

@@ -1,1 +1,1 @@
-"""The tutorial, done by a reader who types what it says and sees what it shows."""
+"""The tutorial, executed by a simulated reader who follows each step and compares the output."""

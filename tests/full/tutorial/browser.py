@@ -1,4 +1,4 @@
-"""A browser without scripts: it follows links, fills in forms, and shows words."""
+"""A browser without scripts: it follows links, fills in forms, and returns the text."""
 
 import http.cookiejar
 import urllib.parse
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from html.parser import HTMLParser
 
 QUIET = {"script", "style", "title"}
-"""Elements whose text is not seen on the page."""
+"""Elements whose text is not visible on the page."""
 
 
 @dataclass
@@ -16,11 +16,11 @@ class Form:
     is_post: bool
     fields: dict[str, str] = field(default_factory=dict)
     asked: list[str] = field(default_factory=list)
-    """The names of what a user is to fill in."""
+    """The names of the fields that a user fills in."""
 
 
 class Page(HTMLParser):
-    """What is on a page: its words, its links and its buttons by what stands on them."""
+    """The content of a page: its words, and its links and buttons by label."""
 
     def __init__(self, html: str) -> None:
         super().__init__()
@@ -37,16 +37,16 @@ class Page(HTMLParser):
         return " ".join("".join(self._texts).split())
 
     def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
-        told = {name: value or "" for name, value in attributes}
+        given = {name: value or "" for name, value in attributes}
         self._texts.append("" if tag == "wbr" else " ")
         self._quiet = tag in QUIET
         if tag == "a":
-            self._href, self._link = told.get("href", ""), ""
+            self._href, self._link = given.get("href", ""), ""
         elif tag == "form":
-            is_post = told.get("method", "").lower() == "post"
-            self.forms.append(Form(told.get("action", ""), is_post))
+            is_post = given.get("method", "").lower() == "post"
+            self.forms.append(Form(given.get("action", ""), is_post))
         elif tag == "input" and self.forms:
-            self._note_input(self.forms[-1], told)
+            self._note_input(self.forms[-1], given)
 
     def handle_endtag(self, tag: str) -> None:
         self._texts.append(" ")
@@ -59,8 +59,8 @@ class Page(HTMLParser):
         if not self._quiet:
             self._texts.append(data)
 
-    def _note_input(self, form: Form, told: dict[str, str]) -> None:
-        kind, name, value = (told.get(each, "") for each in ("type", "name", "value"))
+    def _note_input(self, form: Form, given: dict[str, str]) -> None:
+        kind, name, value = (given.get(each, "") for each in ("type", "name", "value"))
         if kind == "submit":
             self.buttons.setdefault(value, (form, {name: value} if name else {}))
         elif kind == "hidden":
@@ -79,19 +79,19 @@ class Browser:
     def open(self, address: str, data: dict[str, str] | None = None) -> None:
         there = urllib.parse.urljoin(self.address, address)
         sent = None if data is None else urllib.parse.urlencode(data).encode()
-        # Django's check of where a form comes from.
+        # Django checks the origin of a form.
         headers = {"Referer": self.address or there}
         request = urllib.request.Request(there, sent, headers)  # noqa: S310  the reader's own
         with self._opener.open(request, timeout=20) as answer:
             self.address, self.page = answer.geturl(), Page(answer.read().decode())
 
     def fill_in(self, *answers: str) -> None:
-        """Send the page's first form that asks for so many things."""
+        """Send the page's first form that has as many fields as there are answers."""
         form = next(form for form in self.page.forms if len(form.asked) == len(answers))
         self._send(form, dict(zip(form.asked, answers, strict=True)))
 
     def press(self, label: str) -> None:
-        """Follow the link, or send the form of the button, on which that stands."""
+        """Follow the link with that label, or send the form of the button with that label."""
         if label in self.page.links:
             self.open(self.page.links[label])
         else:

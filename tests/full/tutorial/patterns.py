@@ -4,7 +4,7 @@ import re
 
 VARIES = {
     r"\.\.\.": r"[^\n]*",
-    r"\blaptop:\d+": r"[^\s,:]+:\d+",  # who holds a lock
+    r"\blaptop:\d+": r"[^\s,:]+:\d+",  # a holder
     r"\b[0-9a-f]{8}-[0-9a-f-]{27}": r"[0-9a-f-]{36}",  # a task's id
     r"\b[0-9a-f]{8}…": r"[0-9a-f]{8}…",
     r"\bForkPoolWorker-\d\b": r"ForkPoolWorker-\d+",
@@ -15,13 +15,13 @@ VARIES = {
     r"\b\d+\.\d+ ms\b": r"\d+(?:\.\d+)? ms",
     r"\b\d+ s ago\b": r"\d+ s ago",
 }
-"""What differs between readers: on the page, and on the screen."""
+"""Patterns of values that differ between readers: on the page, and on the screen."""
 
 ANY_OF_THEM = re.compile("|".join(f"({each})" for each in VARIES))
 
 
 def pattern(shown: str) -> str:
-    """A ``...`` stands for any words, and a line of it for any lines."""
+    """Return a pattern for `shown`. ``...`` matches any words, and on its own line any lines."""
     return "".join(map(_line_pattern, tidied(shown).splitlines(keepends=True)))
 
 

@@ -1,22 +1,21 @@
-"""A reader who does what a page says, in order, and compares what the page shows.
+"""A simulated reader, who executes the steps of a page in order and compares the output.
 
-These parts of a page count:
+The reader uses these parts of a page:
 
-- a ``console`` listing: lines that begin with a prompt are typed, ``^C`` is pressed, and other
-  lines are expected. Its caption names the terminal; without one it is the first. If it ends with
-  ``...``, its last program goes on.
-- a ``python`` listing: a file, named by its caption; ``, at its end`` adds to it.
-- a link to the reader's own machine: it is opened in the browser. Code in the same paragraph is
-  filled into the login form.
-- bold text: the link or button of that name is pressed.
-- a ``text`` listing with the caption ``Browser``: it is expected there.
+- a ``console`` listing: The reader types lines that begin with a prompt, presses ``^C``, and
+  expects the other lines. The caption names the terminal; the default is the first terminal. If
+  the listing ends with ``...``, its last program keeps running.
+- a ``python`` listing: The reader writes a file, named by its caption. ``, at its end`` appends.
+- a link to the reader's own machine: The reader opens it in the browser, and fills code in the
+  same paragraph into the login form.
+- bold text: The reader clicks on the link or button of that name.
+- a ``text`` listing with the caption ``Browser``: The reader expects it in the browser.
 """
 
 import re
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from markdown_it import MarkdownIt
@@ -38,9 +37,9 @@ TYPED = re.compile(r"(\$ |>>> )(.*)|(\^C)")
 
 
 class Reader:
-    """A reader with several terminals, all opened in `folder`. They are closed after ``with``.
+    """A reader with several terminals in `folder`. Use it as a context manager.
 
-    `instead` returns what is typed instead of a line; None skips the line and what it shows.
+    `instead` returns a replacement for a typed line, or None to skip the line and its output.
     """
 
     def __init__(
@@ -117,7 +116,7 @@ class Reader:
                 self._browser.press(token.content)
 
     def _wait_for_words(self, words: str) -> None:
-        """Reload the page of the browser until it has the words."""
+        """Reload the page in the browser until it has the words."""
 
         def is_shown() -> bool:
             if re.search(words, self._browser.page.words):
@@ -133,10 +132,5 @@ class Reader:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._ends.close()

@@ -1,4 +1,4 @@
-"""A terminal with a shell in it, which is typed into."""
+"""A terminal with a shell, for typed input."""
 
 import fcntl
 import os
@@ -19,26 +19,26 @@ from .patterns import pattern, tidied
 
 PROMPT = r"(?:\$|>>>) "
 
-PATIENCE = 60
-"""Seconds to wait for anything to be seen; a busy machine is no reason to fail."""
+WAIT_SECONDS = 60
+"""Limit of each wait. Generous, so that the test does not fail on a busy machine."""
 
 ESCAPE = re.compile(r"\x1b(\[[0-?]*[ -/]*[@-~]|[()].|[=>])")
 
 KEYS = {"^C": b"\x03"}
 
-# What a new session opens first is its terminal, by which keys such as Ctrl-C reach it.
+# A new session gets the first terminal that it opens, so that keys such as Ctrl-C work.
 SHELL = 'exec bash --norc --noprofile --noediting -i <"$0" >"$0" 2>&1'
 
 
 class Terminal:
-    """A bash on a terminal of its own. What is seen there is compared as it comes.
+    """A bash on its own terminal. Its output is compared continuously.
 
-    Whatever was started in it ends with `close`.
+    `close` ends all programs that were started in it.
     """
 
     def __init__(self, folder: Path, environment: dict[str, str]) -> None:
         self._ours, theirs = pty.openpty()
-        # So wide that no line is broken.
+        # Wide enough that no line wraps.
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, 1000, 0, 0))
         self._shell = subprocess.Popen(
             ["sh", "-c", SHELL, os.ttyname(theirs)],
@@ -55,17 +55,17 @@ class Terminal:
 
     @property
     def folder(self) -> Path:
-        """The one that the shell is in."""
+        """The working directory of the shell."""
         return Path(psutil.Process(self._shell.pid).cwd())
 
     def type(self, line: str, *, after: str) -> None:
-        """Type a line once that prompt, and before it all that was expected, is seen."""
+        """Wait for the expected output and the prompt `after`, and then type a line."""
         self._wait_for(self._expected + re.escape(after) + r"\Z")
         self._compared, self._expected = len(self._raw), pattern(line + "\n")
         os.write(self._ours, line.encode() + b"\n")
 
     def press(self, keys: str) -> None:
-        """Press keys once all that was expected is seen."""
+        """Wait for the expected output, and then press keys."""
         self._wait_for(self._expected)
         self._expected += re.escape(keys) + r"\n?"
         os.write(self._ours, KEYS[keys])
@@ -74,11 +74,11 @@ class Terminal:
         self._expected += pattern(shown)
 
     def settle(self, *, goes_on: bool) -> None:
-        """Wait for what is expected, and for a prompt unless a program goes on."""
+        """Wait for the expected output, and for a prompt unless a program keeps running."""
         self._wait_for(self._expected + ("" if goes_on else PROMPT + r"\Z"))
 
     def processes(self) -> list[psutil.Process]:
-        """All that runs in it but the shell."""
+        """Return the processes in the terminal, except the shell."""
         return [each for each in psutil.process_iter() if self._is_running_here(each)]
 
     def close(self) -> None:
@@ -101,7 +101,7 @@ class Terminal:
             return False
 
     def _wait_for(self, expected: str) -> None:
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + WAIT_SECONDS
         while not re.match(expected, self._seen()):
             assert time.monotonic() < deadline, f"not seen: {expected!r}\nbut:\n{self._seen()}"
             time.sleep(0.01)
@@ -114,5 +114,5 @@ class Terminal:
         try:
             while data := os.read(self._ours, 1 << 16):
                 self._raw += data
-        except OSError:  # so a terminal says that nobody is there to write any more
+        except OSError:  # a terminal raises it when no process can write to it any more
             return

@@ -1,4 +1,4 @@
-"""The demo on a terminal: its figures, its site, its exit status, and no process stays behind."""
+"""The demo on a terminal: its figures, its site, its exit status and its processes."""
 
 import os
 import pty

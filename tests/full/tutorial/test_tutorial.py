@@ -1,4 +1,4 @@
-"""The tutorial works for a reader who does what it says, from the start to the end."""
+"""The tutorial works from the start to the end."""
 
 import os
 import sys
@@ -23,12 +23,12 @@ OF_THE_TESTS = (
     "REDIS",
     "TESTPROJECT_",
 )
-"""Variables of the tests' environment that a reader's does not have."""
+"""Variables of the tests' environment that a reader does not have."""
 
 
 @pytest.fixture
 def text() -> str:
-    """The page, with free ports."""
+    """The text of the page, with free ports."""
     text = PAGE.read_text()
     for port in ("6379", "8000"):
         text = text.replace(port, str(free_port()))
@@ -37,7 +37,7 @@ def text() -> str:
 
 @pytest.fixture
 def environment(tmp_path: Path) -> dict[str, str]:
-    """A reader's environment; `python3` is the interpreter of the tests."""
+    """The environment of a reader, in which `python3` is the interpreter of the tests."""
     programs = tmp_path / "bin"
     programs.mkdir()
     programs.joinpath("python3").symlink_to(sys._base_executable)
@@ -60,7 +60,7 @@ def without_installing(line: str) -> str | None:
 
 @pytest.mark.celery
 @pytest.mark.timeout(300)
-def test_each_step_shows_what_the_page_shows(
+def test_each_step_has_the_output_of_the_page(
     text: str, environment: dict[str, str], tmp_path: Path
 ) -> None:
     with Reader(tmp_path, environment, without_installing) as reader:

@@ -1,4 +1,4 @@
-"""``python -m tests.full.typing``: exit status 0 if each checker agrees, else 1; they say why."""
+"""``python -m tests.full.typing``: exit with 0 if each type checker agrees, or else with 1."""
 
 import json
 import os
@@ -29,7 +29,7 @@ django_settings_module = shop.settings
 PYRIGHT = {
     "include": ["shop"],
     "typeCheckingMode": "strict",
-    "enableTypeIgnoreComments": False,  # those are mypy's
+    "enableTypeIgnoreComments": False,  # for mypy only
     "reportUnnecessaryTypeIgnoreComment": "error",
     "reportMissingTypeStubs": "none",
 }

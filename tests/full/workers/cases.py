@@ -1,4 +1,4 @@
-"""Helpers of the cases in the table: their worker, and one task in one mode with its lock."""
+"""Helpers of the cases in the table: the worker, and one task in one mode with its lock."""
 
 import time
 import uuid
@@ -16,21 +16,21 @@ from tests.tools import wait_until
 
 from .cases_app import MODES, TASKS, app
 
-QUEUED: dict[str, set[str]] = {mode: {"place"} for mode in MODES} | {"while_executing": set()}
-"""The locks of a task of each mode while it is queued, and while it waits for its own retry."""
+QUEUED: dict[str, set[str]] = {mode: {"queue lock"} for mode in MODES} | {"while_executing": set()}
+"""The locks of a task in each mode while it is queued, and while it waits for its own retry."""
 
 RUNNING: dict[str, set[str]] = {mode: {"lock"} for mode in MODES} | {"until_executing": set()}
-"""The locks that it holds while it runs."""
+"""The locks of a running task."""
 
-REQUEUED: dict[str, set[str]] = {mode: set() for mode in MODES} | {"until_executed": {"place"}}
-"""The locks that it holds after the message was returned to the broker."""
+REQUEUED = {mode: set[str]() for mode in MODES} | {"until_executed": {"queue lock"}}
+"""The locks of a task whose message was returned to the broker."""
 
 ENDS = ("] succeeded in ", "] retry: ", "] ignored", "] reject requeue=", "] raised ")
-"""The words with which a worker logs the end of a delivery."""
+"""Texts in a worker's log at the end of a delivery."""
 
 
 class CasesWorker(Worker):
-    """A prefork worker of four children for the tasks of the table."""
+    """A prefork worker with four pool processes for the tasks of the table."""
 
     def __init__(self, folder: Path, restarted_url: str) -> None:
         own = {
@@ -40,15 +40,15 @@ class CasesWorker(Worker):
         super().__init__(folder, app="tests.full.workers.cases_app", environment=own)
 
     def consume(self, queue: str) -> None:
-        """Take messages from that queue too."""
+        """Consume messages from that queue too."""
         self._control("add_consumer", queue)
 
     def ignore(self, queue: str) -> None:
-        """Take no more messages from that queue."""
+        """Stop consuming messages from that queue."""
         self._control("cancel_consumer", queue)
 
     def revoke(self, task_id: str) -> None:
-        """Revoke, and return when the worker knows."""
+        """Revoke a task, and wait until the worker knows."""
         self._control("revoke", task_id)
 
     def _control(self, command: str, target: str) -> None:
@@ -59,7 +59,7 @@ class CasesWorker(Worker):
         wait_until(lambda: self.logged(*texts), timeout=60)
 
     def done_with(self, task_id: str, deliveries: int = 1) -> None:
-        """Return when it has done with so many deliveries of a message, and what they led to."""
+        """Wait until `deliveries` deliveries of a message have ended, and return their ends."""
 
         def settled() -> bool:
             lines = self.logged(task_id)
@@ -72,7 +72,7 @@ class CasesWorker(Worker):
 
 
 class Case:
-    """One task in one mode, from its sending on."""
+    """One task in one mode."""
 
     def __init__(
         self, mode: str, worker: CasesWorker, kind: str = "plain", manager: LockManager = locks
@@ -81,7 +81,7 @@ class Case:
         self.task = TASKS[kind, mode]
         self.run = Run()
         self.queue = f"{worker.queue}-{uuid.uuid4().hex}"
-        """A queue that no worker listens to before `CasesWorker.consume()`."""
+        """A queue without a worker, until `CasesWorker.consume()` is called."""
 
     @property
     def name(self) -> str:
@@ -91,7 +91,7 @@ class Case:
     def id(self) -> str:
         return str(self.result.id)
 
-    # What is done with it
+    # Actions
 
     def send(self, how: str = "end", **options: Any) -> AsyncResult:
         queue = {"queue": self.worker.queue} | options
@@ -99,7 +99,7 @@ class Case:
         return self.result
 
     def begun(self, times: int = 1) -> int:
-        """Return the process of the last of so many executions of this very message."""
+        """Wait for `times` executions of the message, and return the process of the last one."""
         found = self.run.wait_for("begin", times)
         assert len(found) == times, found
         _, task_id, pid = found[-1].split()
@@ -107,7 +107,7 @@ class Case:
         return int(pid)
 
     def start(self, how: str = "end", **options: Any) -> int:
-        """Send it, and return its process when it runs under what its mode holds then."""
+        """Send the task, check the locks of the running task, and return its process."""
         self.send(how, **options)
         pid = self.begun()
         assert self.held() == RUNNING[self.mode]
@@ -118,7 +118,7 @@ class Case:
         return time.monotonic()
 
     def ends(self, *, times: int, timeout: float = 20) -> Any:
-        """Let the execution go on that is the last of so many, and return the outcome."""
+        """Wait for `times` executions, let the last one continue, and return the outcome."""
         self.begun(times)
         assert self.held() == RUNNING[self.mode]
         self.go()
@@ -128,27 +128,27 @@ class Case:
         return answer
 
     def share(self, other: "Case") -> None:
-        """Be a case of the same lock."""
+        """Use the lock of another case."""
         self.run.close()
         self.run = other.run
 
     def close(self) -> None:
         self.run.close()
 
-    # What is held for it
+    # Locks
 
     def held(self) -> set[str]:
-        """Of "place" and "lock" what is held for this task."""
+        """Return which of "queue lock" and "lock" are held for this task."""
         return {*self._held(self.name), *self._held(f"{self.name}:queued")}
 
     def _held(self, name: str) -> Iterable[str]:
         info = self.manager.get(name)
         for holding in info.holders if info else ():
             assert holding.holder.task_id == self.id
-            yield "place" if holding.token == queue_lock_token(self.id) else "lock"
+            yield "queue lock" if holding.token == queue_lock_token(self.id) else "lock"
 
     def freed(self, since: float | None = None, within: float = 2.0) -> float:
-        """Return after how many seconds nothing is held any more; fail if that takes longer."""
+        """Wait until no lock is held, at most `within` seconds, and return the seconds."""
         began = time.monotonic() if since is None else since
         wait_until(lambda: not self.held(), timeout=began + within - time.monotonic())
         return time.monotonic() - began
@@ -159,7 +159,7 @@ class Case:
         return {holding.token for info in found for holding in info.holders}
 
     def kept(self, wanted: set[str], since: float, within: float = 2.0) -> float:
-        """Return after how many seconds only what is wanted is held."""
+        """Wait until exactly the wanted locks are held, and return the seconds."""
         wait_until(lambda: self.held() == wanted, timeout=since + within - time.monotonic())
         return time.monotonic() - since
 
@@ -168,9 +168,9 @@ class Case:
 
 
 def deliver_again(*results: AsyncResult) -> None:
-    """Have the broker deliver messages once more that are not acknowledged after a second.
+    """Make the broker redeliver messages that are not acknowledged after a second.
 
-    Each worker does that for all, every ten seconds, with the `visibility_timeout` that it has.
+    Workers do this for all messages every ten seconds, with their own `visibility_timeout`.
     """
     with app.connection_for_write() as connection:
         connection.transport_options = {"visibility_timeout": 1}
@@ -187,5 +187,5 @@ def deliver_again(*results: AsyncResult) -> None:
 
 def _are_restored(channel: Any, client: Any, sent: dict[bytes, float]) -> bool:
     channel.qos.restore_visible(interval=1)
-    # One that a worker has again by now is there with a later time.
+    # A message that a worker has received again has a later time.
     return all(client.zscore(channel.unacked_index_key, tag) != at for tag, at in sent.items())

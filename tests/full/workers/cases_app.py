@@ -1,6 +1,6 @@
 """The Celery app of the table of cases: `celery -A tests.full.workers.cases_app worker`.
 
-One body, and for each kind of task and each mode a task that runs it.
+It has one function, and a task for each kind of task and each mode that runs it.
 """
 
 import functools
@@ -30,7 +30,7 @@ PAUSE = 0.5
 """Seconds between two executions of a task that retries itself."""
 
 SHORT_LEASE = 2
-"""Seconds."""
+"""In seconds."""
 
 
 def failing(make_error: Callable[[str], Exception]) -> Callable[[Task, str], str]:
@@ -59,7 +59,7 @@ def error_once(task: Task, run: str) -> str:
 
 
 def lose(task: Task, run: str) -> str:
-    """Go on until the lock is lost, and say so."""
+    """Run until the lock is lost, and write a note about it."""
     lock = current_lock()
     with notes() as client:
         for _ in range(100):
@@ -89,8 +89,8 @@ def is_first(run: str) -> bool:
 
 
 def body(self: Task, run: str, how: str = "end") -> str:
-    """Begin, wait for the word to go on, and end in that way."""
-    if how == "stuck":  # as in a call that is not Python's: no handler runs
+    """Wait for the permission to continue, and end in the way `how`."""
+    if how == "stuck":  # as in a C function, during which no signal handler runs
         signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
     note(run, "begin", self.request.id, os.getpid())
     wait_for_go(run)
@@ -120,13 +120,13 @@ def make(kind: str, mode: str) -> Any:
     return as_task(single(body)) if mode == "while_executing" else single(as_task(body))
 
 
-# In the process of the tests the alias "restarted" exists only while a fixture adds it.
+# In the process of the tests, the alias "restarted" exists only while a fixture adds it.
 with override_settings(CACHES={"restarted": settings.CACHES["default"]} | settings.CACHES):
     TASKS = {
         (kind, mode): make(kind, mode)
         for kind in KINDS
         for mode in MODES
-        # There it has nothing to hold, and is refused.
+        # This combination is refused, because the mode holds no lock during the retry.
         if (kind, mode) != ("holding", "until_executing")
     }
 

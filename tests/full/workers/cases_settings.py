@@ -2,7 +2,7 @@
 
 import os
 
-from tests.settings import *  # noqa: F403  they are all wanted
+from tests.settings import *  # noqa: F403  all of them
 from tests.settings import CACHES
 
 CACHES["restarted"] = CACHES["default"] | {"LOCATION": os.environ["CASES_RESTARTED_URL"]}

@@ -1,4 +1,4 @@
-"""A pytest plugin that makes the docs' table of cases from the run of its tests.
+"""A pytest plugin that makes the table of cases in the docs from a run of the tests.
 
 ``make cases`` calls it with ``--cases PAGE``: it writes the table into that page, between the two
 markers.
@@ -47,7 +47,7 @@ def pytest_terminal_summary(
 
 
 def table_of(cells: Iterable[Cell]) -> str:
-    """The table in Markdown: a row for each test, in their order, a column for each mode."""
+    """Return a Markdown table with a row for each test, in order, and a column for each mode."""
     rows: dict[int, dict[str, Cell]] = {}
     for cell in cells:
         rows.setdefault(cell["line"], {})[cell["mode"]] = cell
@@ -58,7 +58,7 @@ def table_of(cells: Iterable[Cell]) -> str:
 
 
 def _modes() -> tuple[str, ...]:
-    from .cases_app import MODES  # not before the settings are there
+    from .cases_app import MODES  # needs the settings
 
     return MODES
 
@@ -80,7 +80,7 @@ def _seconds(seconds: float) -> str:
 
 
 def read(page: Path) -> list[list[str]]:
-    """The cells of the page's table, row by row, without its head's rule."""
+    """Return the cells of the page's table, row by row, without the separator row."""
     between = page.read_text().partition(BEGIN)[2].partition(END)[0]
     rows = [line for line in between.splitlines() if line.startswith("|")]
     cells = [[cell.strip() for cell in re.split(r"(?<!\\)\|", row)[1:-1]] for row in rows]

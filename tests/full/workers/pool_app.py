@@ -42,7 +42,7 @@ def patient(self, run, seconds=0.05):
 @app.task(bind=True)
 @single_instance(key="pool:{run}", timeout=1)
 def leased(self, run):
-    """Hold the lock until the test lets go, for longer than the lease."""
+    """Hold the lock until the test lets the task continue, for longer than the lease."""
     wait(self, run)
     return current_lock().lost
 
@@ -50,7 +50,7 @@ def leased(self, run):
 @app.task(bind=True)
 @single_instance(key="pool:{run}", timeout=60, limit=2)
 def shared(self, run):
-    """Hold one of two places of the lock until the test lets go."""
+    """Hold a semaphore with a limit of 2 until the test lets the task continue."""
     wait(self, run)
     note(run, "end", current_lock().lost)
 
@@ -58,7 +58,7 @@ def shared(self, run):
 @app.task
 @single_instance(key="pool:{run}", timeout=1, on_lost="abort")
 def watchful(run):
-    """Check the lock from time to time, which is necessary if nothing can interrupt the task."""
+    """Check the lock regularly, which is necessary if the pool cannot interrupt the task."""
     lock = current_lock()
     note(run, "begin", lock.lost)
     with notes() as client:
@@ -72,7 +72,7 @@ def watchful(run):
 @app.task(bind=True)
 @single_instance(key="late:{run}", timeout=60)
 def clinging(self, run):
-    """Not end when told to."""
+    """Ignore the request to end."""
     try:
         wait(self, run)
     finally:
@@ -87,10 +87,10 @@ late = waiting_task(
 
 
 def killed_task(name: str, mode: str = "while_executing", **options: Any) -> Any:
-    """Return a task whose message survives its pool process, and whose work the kernel watches."""
+    """Return a task whose message survives its pool process. A file lock checks its exclusion."""
 
     def body(self, run, account):
-        # The kernel unlocks the file as soon as the process is dead.
+        # The kernel releases the file lock as soon as the process is dead.
         with (Path(tempfile.gettempdir()) / f"{run}-{name}-{account}").open("w") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -101,8 +101,8 @@ def killed_task(name: str, mode: str = "while_executing", **options: Any) -> Any
         return "ran"
 
     late = {"acks_late": True, "reject_on_worker_lost": True}
-    # Not one key for all tasks: all processes could wait for the queue lock of a task that finds
-    # no free process.
+    # With one key for all tasks, all processes could wait for the queue lock of a task that has no
+    # free process.
     key = f"{{run}}:{name}:{{account}}"
     make = app.task(bind=True, name=f"tests.killed.{name}", **late)
     decorate = single_instance(key=key, mode=mode, timeout=60, **options)

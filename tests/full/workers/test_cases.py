@@ -1,6 +1,7 @@
-"""Every way in which a task can end, in each mode: what becomes of its lock, and of its work.
+"""Each way in which a task can end, in each mode, with the effects on its lock and its work.
 
-A test is a row of the table in the docs, by its first line; its parameter is the column.
+A test is a row of the table in the docs, named by the first line of its docstring. The parameter
+is the column.
 """
 
 import gc
@@ -31,10 +32,10 @@ BY_PARENT = "released by the worker"
 BY_ONE_OF_THEM = "released by the pool process or the worker"
 
 LIMIT = 1
-"""Seconds, of both time limits."""
+"""Both time limits, in seconds."""
 
 EXPIRES = 1
-"""Seconds."""
+"""In seconds."""
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +57,7 @@ def start_worker(tmp_path_factory, restarted_server):
     yield start
     for worker in workers:
         worker.stop()
-    # A result that goes tells the server so, which must still be there.
+    # Collect results while the server runs, because their deletion sends it a command.
     gc.collect()
 
 
@@ -67,7 +68,7 @@ def worker(start_worker):
 
 @pytest.fixture
 def new_case(worker, mode):
-    """Make cases of this mode, of which nothing is left."""
+    """Make cases of this mode, and check at the end that no lock is held."""
     cases = []
 
     def new(kind="plain", **options):
@@ -86,7 +87,7 @@ def case(new_case):
 
 @pytest.fixture
 def cell(request, mode):
-    """Note this cell of the table. `held` says whether the mode holds anything then."""
+    """Record a cell of the table. `held` says which locks the mode holds at that time."""
 
     def note(*, lock, work, within=None, held=RUNNING):
         row = request.function
@@ -105,11 +106,11 @@ def cell(request, mode):
 
 
 ALWAYS = dict.fromkeys(MODES, True)
-"""For cells whose text does not depend on what the mode holds."""
+"""For cells whose text does not depend on the held locks."""
 
 
 def released(case, cell, since, work, lock="released by the pool process"):
-    """Wait until nothing is held and note the cell."""
+    """Wait until no lock is held, and record the cell."""
     cell(lock=lock, within=case.freed(since=since), work=work)
 
 
@@ -213,7 +214,7 @@ def test_retry_hold(new_case, cell, mode):
         return
     case = new_case("holding")
     case.start("retry")
-    retries(case, cell, {"place"}, RETRIED["until_executed"])
+    retries(case, cell, {"queue lock"}, RETRIED["until_executed"])
 
 
 def test_soft_limit(case, cell):
@@ -335,7 +336,7 @@ def test_redelivered_alive(new_case, cell, mode):
     assert len(case.run.notes("begin")) == 1
     case.go()
     assert outcome(case.result) == "ran"
-    case.go()  # for the second, if it runs
+    case.go()  # for the second execution, if it runs
     case.worker.done_with(case.id, deliveries=2)
     words = [text.split()[0] for text in case.run.notes()]
     assert words in (["begin", "end"], ["begin", "end"] * 2)
@@ -373,8 +374,8 @@ def test_chord_member(case, cell, mode):
     assert skipped is None
     assert isinstance(other, int)
     assert case.tokens() == before
-    [told] = case.run.notes("skipped")
-    assert told.endswith(f" by {case.id}")
+    [note] = case.run.notes("skipped")
+    assert note.endswith(f" by {case.id}")
     case.worker.consume(case.queue)
     assert case.ends(times=1) == "ran"
     work = "returns None: the chord continues"
@@ -474,9 +475,9 @@ def test_restarted_while_running(new_case, cell, mode, restarted_server, on_rest
     case.go()
     case.run.wait_for("end")
     began = restart(restarted_server)
-    [told] = case.run.wait_for("lost")
+    [note] = case.run.wait_for("lost")
     seconds = time.monotonic() - began
-    assert told == f"lost {bool(RUNNING[mode])}"
+    assert note == f"lost {bool(RUNNING[mode])}"
     assert not case.held()
     case.go()
     assert outcome(case.result) == "ran"

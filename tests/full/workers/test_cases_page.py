@@ -1,4 +1,4 @@
-"""The docs' table of cases has the rows and columns of its tests."""
+"""The table of cases in the docs has the rows and columns of the tests."""
 
 from inspect import getdoc, getmembers, isfunction
 

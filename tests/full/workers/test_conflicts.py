@@ -28,7 +28,7 @@ def running(worker, run):
     wait_until(lambda: locks.get(f"long:{run.id}") is None)
 
 
-def test_a_chain_goes_on_after_a_retry(worker, run, running):
+def test_a_chain_continues_after_a_retry(worker, run, running):
     first = tasks.patient.s(run.id).set(queue=worker.queue)
     result = chain(first, tasks.collect.s().set(queue=worker.queue)).apply_async()
     wait_until(lambda: result.parent.state == "RETRY")
@@ -45,14 +45,14 @@ def test_a_soft_time_limit_ends_a_wait(worker, run, running):
     assert locks.get(f"long:{run.id}").waiters == 0
 
 
-def test_a_soft_time_limit_is_not_taken_for_a_lost_lock(worker, run):
+def test_a_soft_time_limit_is_not_treated_as_a_lost_lock(worker, run):
     result = worker.send(tasks.aborted, run.id, soft_time_limit=1)
     assert isinstance(outcome(result), SoftTimeLimitExceeded)
     assert run.notes("limited") == ["limited"]
     wait_until(lambda: locks.get(f"long:{run.id}") is None)
 
 
-def test_a_retry_that_meets_its_own_first_execution_is_not_skipped(worker, run):
+def test_a_retry_that_conflicts_with_its_own_first_execution_is_not_skipped(worker, run):
     result = worker.send(tasks.sends_itself_again, run.id)
     wait_until(lambda: worker.logged(result.id, "retry:", "AlreadyRunning"))
     run.go()

@@ -1,4 +1,4 @@
-"""A pool process dies while its task holds a lock with a lease of a minute."""
+"""A pool process dies while its task holds a lock with a lease of one minute."""
 
 import psutil
 import pytest
@@ -16,7 +16,7 @@ FREE_WITHIN = 2.0
 
 
 def begun(run, times=1):
-    """Return the task id and the pid of the last of so many executions."""
+    """Wait for `times` executions, and return the task id and the pid of the last one."""
     _, task_id, pid = run.wait_for("begin", times)[-1].split()
     return task_id, int(pid)
 
@@ -35,7 +35,7 @@ def test_a_task_that_the_worker_retries_for_a_dead_process_runs(worker, run):
     assert freed(f"long:{run.id}")
 
 
-def test_a_redelivered_task_waits_for_a_holder_that_came_in_between(worker, run):
+def test_a_redelivered_task_waits_for_a_later_holder(worker, run):
     killed = worker.send(tasks.stubborn, run.id)
     _, pid = begun(run)
     worker.kill_child(pid, killed.id)
@@ -89,7 +89,8 @@ def is_free_of(run, process):
 def test_a_process_that_dies_before_the_worker_heard_from_it_leaves_no_lock(
     worker_of_two, run, other_run
 ):
-    # The worker sees the end of the first child, and before the begin in the second its end too.
+    # The worker sees the end of the first pool process. It then sees the end of the second one
+    # before it hears that a task has begun there.
     worker, main = worker_of_two, psutil.Process(worker_of_two.process.pid)
     heard = worker.send(tasks.long, run.id)
     first = psutil.Process(begun(run)[1])
@@ -98,7 +99,7 @@ def test_a_process_that_dies_before_the_worker_heard_from_it_leaves_no_lock(
     suspend(second)
     unheard = worker.send(tasks.long, other_run.id)
     wait_until(lambda: worker.logged("received", unheard.id))
-    for _ in range(10):  # rounds of its loop, in which it gives it to the second child
+    for _ in range(10):  # give the worker's loop time to send the task to the second process
         assert unheard.id not in worker.active()
     suspend(main)
     kill(first)
@@ -108,6 +109,6 @@ def test_a_process_that_dies_before_the_worker_heard_from_it_leaves_no_lock(
     main.resume()
     wait_until(lambda: is_free_of(run, first), timeout=FREE_WITHIN)
     wait_until(lambda: is_free_of(other_run, second), timeout=FREE_WITHIN)
-    other_run.go()  # for Celery may run it again
+    other_run.go()  # because Celery may run it again
     assert outcome(unheard) == "ran" or unheard.state == "FAILURE"
     assert freed(f"long:{other_run.id}")

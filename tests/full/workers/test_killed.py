@@ -34,7 +34,7 @@ def can_unshare():
 
 
 def kill_at_random(worker, run, is_over):
-    """Kill a pool process every now and then, and return the pids.
+    """Kill pool processes at random intervals, and return the pids.
 
     On a busy machine, new processes would be killed before they are ready. So another task has to
     begin in between.
@@ -44,7 +44,7 @@ def kill_at_random(worker, run, is_over):
         before, begun = begun, len(run.notes("begin"))
         if begun == before:
             continue
-        with suppress(psutil.NoSuchProcess, IndexError):  # it ends, or there is none
+        with suppress(psutil.NoSuchProcess, IndexError):  # it has just ended, or there is none
             process = random.choice(worker.main.children())
             process.kill()
             pids.add(str(process.pid))
@@ -60,7 +60,7 @@ def test_tasks_whose_processes_are_killed_run_one_at_a_time_and_none_is_lost(tmp
             while len(results) < TASKS:
                 account = random.randrange(ACCOUNTS)
                 result = worker.send(random.choice(killed), run.id, account)
-                results[result.id] = result  # a duplicate has the result of another task
+                results[result.id] = result  # a duplicate has the id of another task
             seconds = 60 + TASKS * 0.2
             wait_until(lambda: all(each.ready() for each in results.values()), timeout=seconds)
         finally:
@@ -70,7 +70,7 @@ def test_tasks_whose_processes_are_killed_run_one_at_a_time_and_none_is_lost(tmp
     assert run.notes("overlap") == []
     begun = Counter()
     for _, task_id, pid in map(str.split, run.notes("begin")):
-        begun[task_id] += pid not in pids.result()  # it can have ended, unknown to Celery
+        begun[task_id] += pid not in pids.result()  # it may have ended without Celery's knowledge
     assert [task_id for task_id, count in begun.items() if count > 1] == []
 
 

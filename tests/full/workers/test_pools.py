@@ -1,4 +1,4 @@
-"""The pools of Celery: never two at once, and what else a lock promises."""
+"""Exclusion and other guarantees of locks in each pool of Celery."""
 
 import time
 
@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.celery]
 SENT = 12
 
 LEASES = 3
-"""For how many leases a long task runs."""
+"""Length of a long task, in leases."""
 
 ONE_AFTER_THE_OTHER = {"solo"}
 """The pools that run one task at a time, so that a conflict needs two workers."""
@@ -35,8 +35,8 @@ def worker(pool, tmp_path_factory):
     folder = tmp_path_factory.mktemp(pool)
     options = {"app": "tests.full.workers.pool_app", "pool": pool}
     if pool == "gevent":
-        # Celery's Redis result backend may connect while the garbage collector runs. If gevent
-        # holds the lock of its thread pool then, and the name is resolved there, nothing goes on.
+        # Celery's Redis result backend may connect during a garbage collection. If gevent then
+        # holds the lock of its thread pool and resolves the name there, the process deadlocks.
         options["environment"] = {"GEVENT_RESOLVER": "block"}
     with running_worker(folder, **options) as worker:
         if pool not in ONE_AFTER_THE_OTHER:
@@ -47,7 +47,7 @@ def worker(pool, tmp_path_factory):
 
 
 def ids_that_ran_one_after_the_other(notes: list[str]) -> list[str]:
-    """Return the ids of the executions, each of which ended before the next began."""
+    """Check that each execution ended before the next began, and return their ids."""
     moments = [text.split() for text in notes if text.startswith(("begin", "end"))]
     begins, ends = moments[::2], moments[1::2]
     assert [word for word, _ in moments] == ["begin", "end"] * len(ends), notes
@@ -84,7 +84,7 @@ def test_a_task_longer_than_its_lease_keeps_its_lock(worker, run):
     until = time.monotonic() + LEASES * first.timeout
     while time.monotonic() < until:
         assert locks.get(f"pool:{run.id}").fence_token == first.fence_token
-        time.sleep(0.1)  # a pace, not a wait for something
+        time.sleep(0.1)  # limits the rate of the checks
     run.go()
     assert outcome(result) is False
     assert freed(f"pool:{run.id}", within=60)

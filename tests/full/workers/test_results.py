@@ -27,7 +27,7 @@ say(f"{len(ran)} {result.state} {result.result}")
 """
 
 
-def test_the_result_survives_a_backend_that_stores_over_it_that_the_task_started(tmp_path):
+def test_the_result_survives_a_backend_that_overwrites_it_with_started(tmp_path):
     environment = {
         "DJANGO_SETTINGS_MODULE": "tests.results_settings",
         "TESTPROJECT_DB": str(tmp_path / "results.sqlite3"),

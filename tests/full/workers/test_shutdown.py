@@ -1,4 +1,4 @@
-"""A worker shuts down while its tasks hold locks. `test_cases` has more of such ways."""
+"""A worker shuts down while its tasks hold locks. `test_cases` has more cases."""
 
 import gc
 import os
@@ -26,7 +26,7 @@ def start(tmp_path):
         return running_worker(tmp_path, app="tests.full.workers.pool_app", **options)
 
     yield start
-    gc.collect()  # a result that goes tells the server so, which must still be there
+    gc.collect()  # while the server runs, because the deletion of a result sends it a command
 
 
 def pid_of(run, times=1):
@@ -34,7 +34,7 @@ def pid_of(run, times=1):
 
 
 def send_signals(worker, *names):
-    """Send each signal after the worker has logged the one before."""
+    """Send each signal after the worker has logged the previous one."""
     for seen, name in enumerate(names):
         wait_until(lambda seen=seen: len(worker.logged("shutdown (MainProcess)")) >= seen)
         os.kill(worker.process.pid, getattr(signal, name))
@@ -64,7 +64,7 @@ def test_a_cold_shutdown_releases_the_locks_and_late_tasks_run_elsewhere(
 
 
 def test_a_process_that_is_killed_in_a_cold_shutdown_leaves_no_lock(start, run):
-    # The worker ends so soon after the child that only its last look can see it.
+    # The worker ends so soon after the pool process that only its last check can see the death.
     with start(environment={"TESTS_LOOK_EVERY": "60"}) as worker:
         result = worker.send(tasks.clinging, run.id)
         child = pid_of(run)

@@ -1,4 +1,4 @@
-"""Each kind of public call on locks, with the types that it has."""
+"""Each kind of public call on locks, with the expected types."""
 
 from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
@@ -85,7 +85,7 @@ async def on_an_async_client(client: redis.asyncio.Redis) -> None:
         assert_type(held, AsyncLock)
 
 
-# No checker may assume that the block swallows errors, after which nothing is returned.
+# Checkers must not assume that the block suppresses errors and then returns nothing.
 
 
 def in_a_block() -> int:

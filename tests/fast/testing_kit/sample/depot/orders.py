@@ -1,4 +1,4 @@
-"""What an order goes through. Here it does nothing but take its time."""
+"""The steps of an order, which are empty here."""
 
 from django_redislock import locks
 

@@ -5,7 +5,7 @@ ROOT_URLCONF = "depot.urls"
 INSTALLED_APPS = ["django_redislock", "depot"]
 DATABASES = {"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}}
 
-# Nothing answers there: no test gets past the embedded server.
+# No server listens on this port, so tests cannot bypass the embedded server.
 CACHES = {
     "default": {
         "BACKEND": "django.core.cache.backends.redis.RedisCache",
