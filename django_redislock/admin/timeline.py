@@ -61,7 +61,7 @@ def draw(
     Args:
         rows: The rows.
         scale: The time that is drawn.
-        waits: Where waits are drawn: `BELOW` or `BEFORE`.
+        waits: The place of waits: `BELOW` or `BEFORE`.
         mark_all: Whether usual ends are marked, too.
         unknown: The part on the left without a complete history, in percent of the axis.
     """

@@ -68,7 +68,7 @@ class Held:
 
 
 class Stack(Generic[T]):
-    """What is under way in this thread, greenlet or asyncio task, the innermost last."""
+    """The messages or runs of this thread, greenlet or asyncio task, the innermost last."""
 
     def __init__(self, name: str) -> None:
         self._items: ContextVar[tuple[T, ...]] = ContextVar(name, default=())
@@ -78,7 +78,7 @@ class Stack(Generic[T]):
         return self._items.get()
 
     def push(self, item: T) -> None:
-        # What never ends, because a framework does not report it, must not fill the memory.
+        # A framework may not report an end. Such items must not fill the memory.
         self._items.set((*self._items.get(), item)[-MAX_DEPTH:])
 
     def pop(self, is_it: Callable[[T], bool]) -> T | None:
