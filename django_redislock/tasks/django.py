@@ -240,7 +240,7 @@ def check_tasks(**_: Any) -> list[Error]:
     ``@task`` above `single_instance` cannot refuse them.
     """
     errors = []
-    for function in decorated:
+    for function in list(decorated):  # the next line can create more tasks
         module, single = sys.modules.get(function.__module__), marked(function)
         if single and isinstance(getattr(module, function.__name__, None), TASK_CLASSES):
             try:
