@@ -156,7 +156,10 @@ class TaskExecution(Execution):
     @property
     def _may_have_queue_lock(self) -> bool:
         options = self.single.options
-        return options.may_have_queue_lock or self.call.message.queue_lock is not None
+        message = self.call.message  # the option can have changed since it was sent
+        return bool(
+            options.may_have_queue_lock or message.queue_lock is not None or message.retries
+        )
 
     def _meets_itself(self, lock: BaseLock, conflict: TaskConflict) -> bool:  # type: ignore[override]
         """Return whether an earlier execution of the same message still runs.

@@ -56,11 +56,11 @@ class CeleryTasks:
         self, single: Single, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> TaskExecution | None:
         """Return the execution of a call for a message, or of a direct call of a task."""
+        running: Task[..., Any] | None = state.get_current_task()
+        if running is None or single_of(running) is not single:
+            return None
         message = message_for(single)
-        if message is None:
-            running: Task[..., Any] | None = state.get_current_task()
-            if running is None or single_of(running) is not single:
-                return None
+        if message is None or message.task is not running:
             message = Message(single, running, NO_REQUEST)
         task = message.task
         call = TaskCall(single, args, kwargs, task.name, message.task_id, message=message)

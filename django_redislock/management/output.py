@@ -20,7 +20,7 @@ Row: TypeAlias = tuple[Paint, Sequence[str]]
 GAP = "  "
 """The space between two columns."""
 
-MIN_WIDTHS = {"NAME": 8, "HOLDER": 8, "TASK": 6, "METADATA": 8}
+MIN_WIDTHS = {"NAME": 8, "HOLDER": 8, "WAITER": 8, "TASK": 6, "METADATA": 8}
 """The columns whose cells a narrow terminal cuts, and how wide they stay."""
 
 HIDEABLE = ("KIND", "WAITED", "FENCE", "TASK")

@@ -127,7 +127,7 @@ def release_command(manager: LockManager, info: LockInfo) -> str:
     if len(info.holders) > 1 and state_of(info) is STALE:
         arguments.append("--stale")
     if not info.name.isprintable():  # nobody could type it
-        typed = (char if char.isprintable() else "?" for char in info.name)
+        typed = (char if char.isprintable() and char != "*" else "?" for char in info.name)
         arguments.append(f"--pattern={''.join(typed)}")
     else:
         arguments += ["--", info.name] if info.name.startswith("-") else [info.name]
