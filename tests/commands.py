@@ -119,7 +119,7 @@ CELL_WIDTH = 12.2
 
 
 class Screen:
-    """What the full screen of `locks watch` shows, without a terminal."""
+    """The full screen of `locks watch`, without a terminal."""
 
     def __init__(self, pilot: Pilot[None]) -> None:
         self._pilot = pilot
@@ -264,7 +264,7 @@ class Terminal:
 
 
 class Subprocess:
-    """A command under way without a terminal. What is left of it is killed at the end."""
+    """A running command without a terminal. At the end, its remaining processes are killed."""
 
     def __init__(self, *argv: str, before: Sequence[str] = (), **env: str) -> None:
         self.process = subprocess.Popen(

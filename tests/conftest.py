@@ -95,9 +95,9 @@ def unhurried(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.fixture(autouse=True)
 def nothing_left_behind(redis_server: redis.Redis) -> Iterator[None]:
-    """Fail the test that leaves a key of the product, but for the documented ones.
+    """Fail a test that leaves keys of the package, except for the documented ones.
 
-    What is just being given back (by a thread, a worker) gets a moment to go.
+    A release by a thread or a worker may take a moment.
     """
     yield
     left: list[str] = []

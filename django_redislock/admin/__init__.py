@@ -106,7 +106,6 @@ def plain_when_redis_is_away(view: View) -> View:
 @admin.register(ActiveLock)
 class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
     list_display = (columns.NAME, *columns.CHOICES)
-    sortable_by = list_display  # type: ignore[assignment]  # no second call for the columns
     action_checkbox = staticmethod(columns.CHECKBOX)  # type: ignore[assignment]
     list_filter = filters.ALL
     show_facets = admin.ShowFacets.NEVER
@@ -220,6 +219,7 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
             # Django's actions.js knows only the rows that the page began with.
             "media": Media(css={"all": STYLES}) + REFRESH,
             "column_parameter": columns.PARAMETER,
+            "column_choices": columns.CHOICES,
             "refresh_choices": REFRESH_SECONDS,
             "may_release": self.has_release_permission(request),
         }
@@ -437,7 +437,7 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         """Ask for confirmation to release all locks that match the search and the filters now."""
         queryset: Any = self.get_changelist_instance(request).queryset
         rows = queryset[0 : self.list_max if queryset.is_filtered else self.release_max]
-        told = request.POST.get("told", "")
+        shown_count = request.POST.get("shown_count", "")
         return self._ask(
             request,
             [holder for row in rows for holder in shown_holders(row)],
@@ -445,7 +445,9 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
             more=max(queryset.matching - len(rows), 0),
             notes=queryset.notes if queryset.is_filtered else queryset.unreachable,
             matching=queryset.matching,
-            shown_count=int(told) if re.fullmatch("[0-9]{1,9}", told) else queryset.matching,
+            shown_count=int(shown_count)
+            if re.fullmatch("[0-9]{1,9}", shown_count)
+            else queryset.matching,
         )
 
     def _ask(

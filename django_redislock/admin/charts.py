@@ -10,7 +10,8 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta, tzinfo
+from datetime import UTC, datetime, timedelta, tzinfo
+from itertools import count, takewhile
 from operator import attrgetter
 
 from ..snapshots import Holder
@@ -30,8 +31,10 @@ THINNEST = 0.3
 GAPS = (0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 100.0)
 """The distances below which bars are drawn as one, in percent of the axis."""
 
+HOUR_SECONDS = 3600
+
 _STEPS = (1, 2, 5, 10, 15, 30, *(60 * m for m in (1, 2, 5, 10, 15, 30)))
-_LONG_STEPS = tuple(3600 * h for h in (1, 2, 3, 6, 12, 24, 48, 168, 336, 672))
+_LONG_STEPS = tuple(HOUR_SECONDS * h for h in (1, 2, 3, 6, 12, 24, 48, 168, 336, 672))
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,10 +143,16 @@ def ticks(scale: Scale, zone: tzinfo, most: int = 7) -> list[datetime]:
     )
     step, wall = timedelta(seconds=seconds), scale.start.astimezone(zone).replace(tzinfo=None)
     midnight = wall.replace(hour=0, minute=0, second=0, microsecond=0)
-    found = [scale.start + (midnight - wall) % step]
-    while found[-1] + step <= scale.end:
-        found.append(found[-1] + step)
-    return [at for at in found if at <= scale.end]
+    first = wall + (midnight - wall) % step
+
+    def moment(number: int) -> datetime:
+        at = first + number * step
+        if seconds < HOUR_SECONDS:
+            return scale.start + (at - wall)
+        return at.replace(tzinfo=zone).astimezone(UTC)  # the clock may change on the way
+
+    moments = takewhile(lambda at: at <= scale.end, map(moment, count()))
+    return [at for at in moments if at >= scale.start]
 
 
 def columns(counts: Sequence[int]) -> str:

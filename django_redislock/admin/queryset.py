@@ -171,10 +171,15 @@ class LockQuerySet:
             self._load(0, self.page_size)
         return self._total
 
+    def __len__(self) -> int:
+        return self.count()
+
     def __iter__(self) -> Iterator[ActiveLock]:
         return iter(self[0 : self.count()])
 
     def __getitem__(self, wanted: slice) -> list[ActiveLock]:
+        if not self._is_read:
+            self.count()
         start, stop = wanted.start or 0, min(wanted.stop, self._total)
         if not self._start <= start <= stop <= self._start + len(self._rows):
             self._load(start, stop)
@@ -187,6 +192,8 @@ class LockQuerySet:
     @property
     def matching(self) -> int:
         """How many locks match the search and the filters, as far as locks were read."""
+        if not self._is_read:
+            self.count()
         return self._total if self.is_filtered else self.held
 
     # Reading

@@ -39,7 +39,7 @@ def add_format(parser: CommandParser, *formats: str) -> None:
         "--format",
         choices=formats,
         default=formats[0],
-        help=f"{formats[0]}, for people (the default); json has all fields, also lock tokens.",
+        help=f"{formats[0]}, for people (the default); the others, for programs, have all fields.",
     )
 
 

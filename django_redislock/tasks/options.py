@@ -57,7 +57,6 @@ VALIDATORS: dict[str, Callable[[str, Any], object]] = {
     "countdown": validators.wait,
     "max_retries": partial(validators.count, least=0),
     "limit": _limit,
-    "at_least_for": validators.at_least,
     "queue_timeout": validators.lease,
     "hold_on_retry": validators.flag,
     "on_lost": validators.on_lost,
@@ -102,6 +101,7 @@ class Options:
         for option, validate in VALIDATORS.items():
             if getattr(self, option) is not None:
                 validate(option, getattr(self, option))
+        validators.at_least("at_least_for", self.at_least_for)
         self.locking = locking = MODES[self.mode]
         self.holds_on_retry = (
             locking.when_sent and locking.while_running and not locking.separate

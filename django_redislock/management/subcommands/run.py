@@ -198,8 +198,9 @@ class LockedCommand:
         }
         try:
             child = ChildProcess(argv, environment)
-        except OSError as error:
-            self.say(f"{printable(argv[0])} cannot be started: {error.strerror}")
+        except (OSError, ValueError) as error:  # ValueError: an argument has a NUL
+            reason = getattr(error, "strerror", error)
+            self.say(f"{printable(argv[0])} cannot be started: {reason}")
             return CANNOT_EXECUTE
         try:
             return self.supervise(child)

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.django_db
 
 
 def page_of(name: str, client: Client) -> str:
-    """The address of a lock's own page, as the list links it."""
+    """Return the address that the list has for the page of a lock."""
     response = client.get(LIST)
     rows = response.context["cl"].result_list
     row = next(row for row in rows if row.name == name)
@@ -40,7 +40,7 @@ def messages_of(response) -> list[str]:
 
 
 def boxes(client, **query) -> dict[str, str]:
-    """What the boxes of the rows that are listed say of them, by name."""
+    """Return the value of the checkbox of each listed lock, by its name."""
     values = re.findall(
         r'name="_selected_action" value="([^"]*)"', text_of(client.get(LIST, query))
     )

@@ -385,7 +385,7 @@ def test_an_alias_that_does_not_respond_delays_the_list_by_a_second(hold, viewer
 
 
 @pytest.mark.parametrize(
-    ("entry", "told"),
+    ("entry", "text"),
     [
         ({"LOCATION": "redis://127.0.0.1", "OPTIONS": {"db": "x"}}, "db must be"),
         ({"OPTIONS": {"socket_timeout": "5"}}, "socket_timeout must be"),
@@ -393,7 +393,7 @@ def test_an_alias_that_does_not_respond_delays_the_list_by_a_second(hold, viewer
         ({"OPTIONS": {"pool_class": "redis.NoPool"}}, "NoPool"),
     ],
 )
-def test_a_mistake_in_another_alias_costs_only_its_pages(hold, viewer, settings, entry, told):
+def test_a_mistake_in_another_alias_costs_only_its_pages(hold, viewer, settings, entry, text):
     settings.CACHES = {**settings.CACHES, "other": {**settings.CACHES["default"], **entry}}
     hold("x")
 
@@ -401,21 +401,22 @@ def test_a_mistake_in_another_alias_costs_only_its_pages(hold, viewer, settings,
     pages = [viewer.get(address) for address in addresses]
 
     assert [page.status_code for page in pages] == [200] * 3
-    if told:
-        note = f"The locks of “other” cannot be read: .*{told}"
+    if text:
+        note = f"The locks of “other” cannot be read: .*{text}"
         assert re.search(note, html.unescape(text_of(pages[0])))
         for address in addresses:
             page = viewer.get(address, {"using": "other"})
             assert page.status_code == 503
-            assert told in text_of(page)
+            assert text in text_of(page)
 
 
 # Release all that match
 
 
-def ask_for_all(client, told="", **query):
+def ask_for_all(client, shown_count="", **query):
     return client.post(
-        f"{RELEASE}?{'&'.join(f'{k}={v}' for k, v in query.items())}", {"all": "yes", "told": told}
+        f"{RELEASE}?{'&'.join(f'{k}={v}' for k, v in query.items())}",
+        {"all": "yes", "shown_count": shown_count},
     )
 
 
@@ -425,7 +426,7 @@ def test_release_of_all_that_match(hold, releaser):
     assert "Release all 2 matching locks…" in text_of(page)
     assert f'action="{RELEASE}?q=a%3A"' in text_of(page)
 
-    confirmation = ask_for_all(releaser, told="2", q="a:")
+    confirmation = ask_for_all(releaser, shown_count="2", q="a:")
     assert all(lock.owned() for lock in others)
     assert {row.name for row in confirmation.context["held"]} == {"a:1", "a:2"}
     assert "match now" not in text_of(confirmation)
@@ -442,10 +443,10 @@ def test_the_confirmation_shows_that_the_number_changed(hold, releaser):
     for name in ("a", "b", "c"):
         hold(name)
 
-    confirmation = ask_for_all(releaser, told="2", kind="mutex")
+    confirmation = ask_for_all(releaser, shown_count="2", kind="mutex")
 
     assert "2 locks matched when you opened the page; 3 match now." in text_of(confirmation)
-    assert "match now" not in text_of(ask_for_all(releaser, told="9" * 5000))
+    assert "match now" not in text_of(ask_for_all(releaser, shown_count="9" * 5000))
 
 
 def test_numbers_in_forms_know_no_locale(hold, releaser, settings, monkeypatch):
@@ -458,7 +459,7 @@ def test_numbers_in_forms_know_no_locale(hold, releaser, settings, monkeypatch):
     page, confirmation = releaser.get(LIST, {"q": "n"}), ask_for_all(releaser)
 
     assert "Release all 1,2 matching locks…" in text_of(page)
-    assert 'name="told" value="12"' in text_of(page)
+    assert 'name="shown_count" value="12"' in text_of(page)
     assert 'name="part_of" value="12"' in text_of(confirmation)
 
 
@@ -468,7 +469,7 @@ def test_more_than_the_bound_has_to_be_confirmed(hold, releaser, monkeypatch, qu
     monkeypatch.setattr(ActiveLockAdmin, "list_per_page", 1)
     held = [hold(f"n{number}", timeout=30 + number) for number in range(5)]
 
-    confirmation = ask_for_all(releaser, told="5", **query)
+    confirmation = ask_for_all(releaser, shown_count="5", **query)
     seen = confirmation.context["seen"]
     form = {"seen": seen, "confirmed": "yes", "part_of": "5"}
     assert confirmation.context["part_of"] == 5
@@ -506,7 +507,7 @@ def test_no_form_names_very_many_holders(hold, releaser):
 
 
 def test_nothing_matches_any_more(hold, releaser):
-    done = ask_for_all(releaser, told="3", q="x")
+    done = ask_for_all(releaser, shown_count="3", q="x")
 
     assert done.url == f"{LIST}?q=x"
     assert messages_of(done) == ["Nothing to release."]

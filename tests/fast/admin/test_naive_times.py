@@ -1,4 +1,4 @@
-"""With `USE_TZ = False`, Django's own times have no time zone, but those of the package have."""
+"""With `USE_TZ = False`, Django's times have no time zone. The times of the package have one."""
 
 import pytest
 

@@ -136,7 +136,7 @@ class TestTenant:
         assert "theirs" not in text_of(page)
 
     def test_release_all_that_match(self, releaser, held):
-        page = releaser.post(RELEASE, {"all": "yes", "told": "2"})
+        page = releaser.post(RELEASE, {"all": "yes", "shown_count": "2"})
         releaser.post(RELEASE, {"seen": page.context["seen"], "confirmed": "yes"})
 
         assert {row.name for row in page.context["held"]} == {"ours:1", "ours:2"}
@@ -154,7 +154,7 @@ def test_a_lock_that_can_be_seen_but_not_released(serve, releaser, held):
 
     listed = text_of(releaser.get(LIST))
     page = releaser.get(f"{LIST}theirs_3A1/change/")
-    everything = releaser.post(RELEASE, {"all": "yes", "told": "3"})
+    everything = releaser.post(RELEASE, {"all": "yes", "shown_count": "3"})
 
     assert "theirs:1" in listed
     assert page.status_code == 200
@@ -221,3 +221,17 @@ def test_a_queryset_of_the_database_is_refused(serve, releaser):
 
     assert response.status_code == 503
     assert "Database.get_queryset() must return super()" in text_of(response)
+
+
+def test_a_query_set_that_was_read_can_be_narrowed(hold, rf, admin_user):
+    hold("ours:1")
+    hold("theirs:1")
+    request = rf.get(LIST)
+    request.user = admin_user
+    every = ActiveLockAdmin(ActiveLock, admin.site).get_queryset(request)
+
+    assert len(every) == 2
+    narrow = every.filter(name__startswith="ours:")
+    assert [lock.name for lock in narrow[0:10]] == ["ours:1"]
+    assert every.filter(name="theirs:1").matching == 1
+    assert not every.none()

@@ -120,6 +120,7 @@ REFUSED = [
     ({"blocking_timeout": math.nan, "on_conflict": "wait"}, ValueError, "blocking_timeout .*nan"),
     ({"limit": 0}, ValueError, "limit .*got 0"),
     ({"at_least_for": -1}, ValueError, "at_least_for .*got -1"),
+    ({"at_least_for": None}, TypeError, "at_least_for .*None"),
     ({"max_hold": 20, "timeout": 20}, ValueError, "max_hold=20 must be greater than timeout=20"),
     ({"max_hold": 30}, ValueError, "max_hold=30 must be greater than timeout=30"),
     ({"max_hold": "1h"}, TypeError, "max_hold must be a number of seconds"),

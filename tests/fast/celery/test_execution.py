@@ -1,14 +1,15 @@
 """The lock and the queue lock of a task while a worker executes it, and at its end."""
 
 import functools
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from contextvars import copy_context
 
 import pytest
 from celery import Task
 from celery.app.task import Context
 from celery.exceptions import Ignore, Reject, Retry
 from celery.result import EagerResult
-from celery.signals import task_failure, task_revoked
+from celery.signals import task_failure, task_revoked, task_success
 from kombu.exceptions import OperationalError
 
 from django_redislock import AlreadyRunning, locks, single_instance
@@ -30,6 +31,13 @@ from .tools import (
     run_message,
     state_of,
 )
+
+
+@contextmanager
+def connected(signal, receiver):
+    signal.connect(receiver)
+    yield
+    signal.disconnect(receiver)
 
 
 def revoke(app, task, task_id="own", *, args=(), kwargs=None, **more):
@@ -691,3 +699,38 @@ def test_a_retry_that_is_revoked_releases_the_lock(app, name, traced):
     assert held_by(name) == {f"{name}:1": "own"}
     revoke(app, task, args=(1,))
     assert held_by(name) == {}
+
+
+def test_a_call_of_another_task_in_a_receiver_is_not_for_the_message(app, name):
+    @single_instance(key=name)
+    def function():
+        return "ran"
+
+    @app.task(name=f"tests.other.{name}")
+    def other():
+        return function()
+
+    task = app.task(name=f"tests.{name}", acks_late=True)(function)
+    results = []
+
+    def call_other(sender, **_):
+        if sender.name == task.name:
+            results.append(other.apply().result)
+
+    with connected(task_success, call_other):
+        run_message(app, task, redelivered=True)
+    assert results == ["ran"]
+
+
+def test_a_thread_that_outlives_the_message_does_not_act_for_it(app, name):
+    contexts, ids = [], []
+
+    @single_instance(key=name)
+    def function():
+        contexts.append(copy_context())
+        ids.append(locks.get(name).holder.task_id)
+
+    task = app.task(name=f"tests.{name}")(function)
+    run_message(app, task)
+    elsewhere(lambda: contexts[0].run(task.run))
+    assert ids == ["own", None]

@@ -98,3 +98,17 @@ def test_an_eta_that_cannot_be_read_does_not_hide_the_retry(app, name, caplog):
     retries_itself(app, name, work)
     assert locks.get(name) is None
     assert "Cannot determine whether the task runs again" in caplog.text
+
+
+def test_a_retry_takes_its_lock_over_if_hold_on_retry_was_removed_meanwhile(app, name):
+    def work(self):
+        if not self.request.retries:
+            raise self.retry(countdown=DELAY)
+        return "ran"
+
+    held = single_instance(key=name, hold_on_retry=True)(work)
+    run_message(app, app.task(name=f"tests.{name}", bind=True)(held))
+    released = single_instance(key=name)(work)
+    after = app.task(name=f"tests.after.{name}", bind=True)(released)
+    assert run_message(app, after, retries=1) == "ran"
+    assert locks.get(name) is None

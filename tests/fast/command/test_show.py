@@ -158,13 +158,14 @@ def test_show_ends_with_the_next_step(hold, redis_server):
     assert f"{exists}If the process is gone, " in task
 
 
-@pytest.mark.parametrize("name", ["-x", "a\u202eb c", "it's"])
+@pytest.mark.parametrize("name", ["-x", "a\u202eb c", "it's", "*\u200b"])
 def test_the_release_command_can_be_run_as_it_is(hold, name):
     hold(name, locks.using("django_redis"), auto_renewal=False)
+    hold("another lock", locks.using("django_redis"), auto_renewal=False)
 
     assert run_release_of(call("show", "--using=django_redis", "--", name)).returncode == 0
 
-    assert locks.using("django_redis").get(name) is None
+    assert [each.name for each in locks.using("django_redis").active()] == ["another lock"]
 
 
 def run_release_of(shown: str) -> Done:

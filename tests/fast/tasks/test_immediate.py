@@ -135,6 +135,21 @@ assert failure.exception_class_path == "django.core.exceptions.ImproperlyConfigu
 assert expected in failure.traceback
 """
 
+LAZY = """
+from celery import Celery, shared_task
+from django_redislock import single_instance
+app = Celery(autofinalize=False)
+@shared_task
+@single_instance
+def lazy(): ...
+
+import django
+from django.core.checks import run_checks
+django.setup()
+run_checks()
+assert not app.finalized
+"""
+
 WITHOUT_CELERY = """
 sys.modules["celery"] = None  # as if it were not installed
 from tests.fast.tasks import sample
@@ -143,7 +158,7 @@ assert "django_redislock.celery" not in sys.modules
 """
 
 
-@pytest.mark.parametrize("code", [UNUSABLE, WITHOUT_CELERY], ids=["unusable", "without-celery"])
+@pytest.mark.parametrize("code", [UNUSABLE, LAZY, WITHOUT_CELERY], ids=["bad", "lazy", "alone"])
 def test_in_a_process_of_its_own(code) -> None:
-    """A check finds unusable options. Celery is not needed."""
+    """A check finds unusable options, and creates no Celery task. Celery is not needed."""
     subprocess.run([sys.executable, "-c", SETTINGS + code], cwd=ROOT, check=True)
