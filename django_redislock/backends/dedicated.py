@@ -19,8 +19,8 @@ def dedicated(client: Any) -> Any:
     """Return a client of the same server that has connections of its own.
 
     The new client ignores the connection limit of the given client's pool. It opens no connection
-    before its first request. The given client is returned if it cannot be copied: it keeps to a
-    single connection, or its pool makes connections in a way of its own.
+    before its first request. The given client is returned if its pool makes connections in a way
+    of its own.
     """
     if isinstance(client, Nodes):
         return DedicatedNodes(client)
@@ -32,8 +32,7 @@ def dedicated(client: Any) -> Any:
                 server_type=node.server_type, connection_class=node.connection_class, **options
             )
         )
-    keeps_to_one = client.connection or getattr(client, "single_connection_client", False)
-    if keeps_to_one or not _is_made_by_redis_py(client.connection_pool):
+    if not _is_made_by_redis_py(client.connection_pool):
         return client
     if iscoroutinefunction(client.execute_command):
         pool = asyncio.ConnectionPool(**_options(client.connection_pool))

@@ -84,10 +84,7 @@ class ReaderInbox(Inbox):
 
     def _can_block(self, client: Any) -> bool:
         """Return whether a holder finds a connection while the reader blocks one."""
-        if self._client:
-            return True
-        keeps_to_one = client.connection or getattr(client, "single_connection_client", False)
-        return not keeps_to_one and int(client.connection_pool.max_connections) >= 4
+        return bool(self._client) or int(client.connection_pool.max_connections) >= 4
 
 
 class ThreadInbox(ReaderInbox):

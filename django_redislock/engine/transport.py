@@ -17,7 +17,6 @@ from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
 from redis import ConnectionPool
-from redis.client import NEVER_DECODE
 from redis.exceptions import ConnectionError, MaxConnectionsError, ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
@@ -81,10 +80,6 @@ def call(
     """
     if isinstance(client, Nodes):
         return _call_nodes(client, commands, limit, pool_wait)
-    if client.connection:  # the client has no other
-        deadline = None if limit is None else time.monotonic() + limit
-        with _single_connection_lock(client):
-            return _attempt(client.connection, commands, deadline)
     pool: Any = client.connection_pool
     gate = thread_gates.get(pool) or thread_gates.setdefault(
         pool, ThreadGate(pool.max_connections)
@@ -295,24 +290,12 @@ def _attempt(
         raise
 
 
-_single_connection_locks: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
-os.register_at_fork(after_in_child=_single_connection_locks.clear)
-
-
-def _single_connection_lock(client: Any) -> Any:
-    # Other threads, such as the renewer's, use the same connection. redis-py 5 has no lock for it.
-    lock = getattr(client, "single_connection_lock", None)
-    return lock or _single_connection_locks.setdefault(client, threading.RLock())
-
-
 # Async
 
 
 async def _acall_server(
     client: Any, commands: Sequence[Command], once: bool, pool_wait: float
 ) -> list[Any]:
-    if client.connection and len(commands) == 1 and not once:  # a single-connection client
-        return [await _aexecute(client, commands[0])]
     pool = client.connection_pool
     connection: Any = None
     keeps, is_kept = getattr(pool, "keeps", False) and not once, False
@@ -422,15 +405,6 @@ async def _within(seconds: float | None, reply: Coroutine[Any, Any, T]) -> T:
             return await reply
         finally:
             timer.cancel()
-
-
-async def _aexecute(client: Any, command: Command) -> Any:
-    name, *parts = command
-    try:
-        encoded = [str(part).encode() for part in parts]
-        return await client.execute_command(name, *encoded, **{NEVER_DECODE: True})
-    except ResponseError as error:
-        return error.with_traceback(None)  # its frames would keep a lock alive
 
 
 # Connections of a pool
