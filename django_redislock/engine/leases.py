@@ -49,6 +49,16 @@ class State(Enum):
     """The holder released it, or gave up the acquisition."""
 
 
+@dataclass(slots=True)
+class SetRequest:
+    """A request that sets a lease, by `extend(replace_ttl=True)`, and may make it shorter."""
+
+    seconds: float
+
+    until: float = math.inf
+    """The server may execute it after other requests that were sent before this time."""
+
+
 @dataclass(eq=False, slots=True, weakref_slot=True)
 class Lease:
     """One lock on one server, from its acquisition to its release.
@@ -121,13 +131,7 @@ class Lease:
     _began: float = field(default=0.0, init=False)
     _pid: int = field(default_factory=os.getpid, init=False)
 
-    # While the holder sets the lease by `extend(replace_ttl=True)`: when and to how many seconds.
-    _replaced_at: float = field(default=0.0, init=False)
-    _replace_seconds: float = field(default=math.inf, init=False)
-
-    # The shortest lease that an unanswered request may still set, and until when it may.
-    _unanswered_seconds: float = field(default=math.inf, init=False)
-    _unanswered_until: float = field(default=-math.inf, init=False)
+    _set_requests: tuple[SetRequest, ...] = field(default=(), init=False)
 
     def begin(self, fence_token: int, deadline: float, *, is_confirmed: bool = True) -> None:
         """Record that the lock was acquired until `deadline`."""
@@ -157,22 +161,16 @@ class Lease:
         have been set back, and may be corrected later.
         """
         expected = max(self.deadline - sent_at, self.apply_at_least_for(self.seconds))
-        ttl = self.guaranteed_ttl(min(ttl, expected), sent_at)
-        if sent_at < self._replaced_at:
-            # The holder set the lease while this renewal was under way. If Redis executed the
-            # set first, the reply includes it. If Redis executes the set after the renewal, it
-            # does so after `sent_at`, and the lease lasts the seconds of the set from then on.
-            # In any order the lease lasts that long from `sent_at`.
-            ttl = min(ttl, self._replace_seconds)
         self.is_confirmed = True
-        self.set_deadline(sent_at + ttl)
+        self.set_deadline(sent_at + self._guaranteed(min(ttl, expected), sent_at))
 
-    def apply_extension(self, deadline: float) -> None:
-        """Apply the reply to an extension: the lease lasts until `deadline` at least.
+    def apply_extension(self, sent_at: float, ttl: float) -> None:
+        """Apply the reply to an extension: the lease lasts `ttl` from `sent_at` at least.
 
         The reply may be late. Renewals that were answered earlier may have extended it further.
         """
         self.is_confirmed = True
+        deadline = sent_at + self._guaranteed(ttl, sent_at)
         if deadline > self.deadline:
             self.set_deadline(deadline)
 
@@ -181,34 +179,30 @@ class Lease:
         remaining = self.deadline - now
         return remaining if self.is_confirmed else max(remaining, self.seconds)
 
-    def begin_replace(self, seconds: float, sent_at: float) -> None:
-        """Record that the holder asks Redis to set the lease.
+    def begin_set(self, seconds: float, sent_at: float) -> SetRequest:
+        """Record that the holder asks Redis to set the lease, until `end_set()`.
 
         Redis may do so at any time from `sent_at` on, so a shorter lease counts at once.
         """
-        self._replaced_at, self._replace_seconds = math.inf, seconds
+        request = SetRequest(seconds)
+        recent = sent_at - UNANSWERED_REQUEST_SECONDS  # renewals may be under way, too
+        others = [each for each in self._set_requests if each.until > recent]
+        self._set_requests = (*others, request)
         if sent_at + seconds < self.deadline:
             self.set_deadline(sent_at + seconds)
+        return request
 
-    def end_replace(self) -> None:
-        """Record that requests from here on are executed after the set."""
-        self._replaced_at = clock.now()
+    def end_set(self, request: SetRequest, *, has_reply: bool) -> None:
+        """Record that Redis has executed a request, or that it may do so later."""
+        request.until = clock.now() + (0 if has_reply else UNANSWERED_REQUEST_SECONDS)
 
-    def note_unanswered_replace(self, seconds: float) -> None:
-        """Record that a request to set the lease got no reply.
+    def _guaranteed(self, ttl: float, sent_at: float) -> float:
+        """Return how long the lease lasts, whenever Redis executes the requests to set it.
 
-        The server may execute it later, even after a renewal.
+        If it executed them before it replied `ttl`, that includes them. If not, it does so after
+        `sent_at`, and the lease then lasts the seconds of the request.
         """
-        now = clock.now()
-        earlier = self._unanswered_seconds if now < self._unanswered_until else math.inf
-        self._unanswered_seconds = min(seconds, earlier)
-        self._unanswered_until = now + UNANSWERED_REQUEST_SECONDS
-
-    def guaranteed_ttl(self, seconds: float, sent_at: float) -> float:
-        """Return how much of a lease of `seconds` remains after every unanswered request."""
-        if sent_at < self._unanswered_until:
-            return min(seconds, self._unanswered_seconds)
-        return seconds
+        return min([ttl, *(each.seconds for each in self._set_requests if sent_at < each.until)])
 
     def apply_at_least_for(self, seconds: float) -> float:
         """Return `seconds`, or what remains of `at_least_for` if that is more."""

@@ -780,12 +780,13 @@ class BaseLock:
         """
         renewer, sent_at = lease.renewer, clock.now()
         mode: RenewMode = "set" if replace else "renew"
+        ttl: float | None = None
         wanted = (
             lease.apply_at_least_for(seconds) if replace else lease.remaining(sent_at) + seconds
         )
         wanted = min(wanted, lease.max_deadline - sent_at)
         if replace:
-            lease.begin_replace(wanted, sent_at)
+            request = lease.begin_set(wanted, sent_at)
             renewer.watch(lease)
         try:
             ttl = yield from protocol.renew(
@@ -796,15 +797,11 @@ class BaseLock:
                 reply_timeout=lease.reply_timeout,
                 min_replicas=lease.min_replicas,
             )
-        except BaseException:
-            if replace:
-                lease.note_unanswered_replace(wanted)
-            raise
         finally:
             if replace:
-                lease.end_replace()
+                lease.end_set(request, has_reply=ttl is not None)
         if ttl:
-            lease.apply_extension(sent_at + lease.guaranteed_ttl(min(ttl, wanted), sent_at))
+            lease.apply_extension(sent_at, min(ttl, wanted))
             renewer.watch(lease)
         return ttl > 0
 
