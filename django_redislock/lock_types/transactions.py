@@ -146,7 +146,15 @@ def _note_connection(connection: Any, **kwargs: object) -> None:
 
 
 def _in_transaction(connection: Any) -> bool:
-    return any(not block._from_testcase for block in connection.atomic_blocks)
+    if not connection.in_atomic_block:
+        return False
+    try:
+        # Django refuses a durable block inside a transaction, except the one of a `TestCase`.
+        # Without a savepoint, the block makes no query.
+        with transaction.atomic(using=connection.alias, savepoint=False, durable=True):
+            return False
+    except RuntimeError:
+        return True
 
 
 def _is_manual(connection: Any) -> bool:

@@ -11,7 +11,6 @@ PUBLIC = {"_base_manager", "_meta", "_replace", "_state"}
 """Documented by Django and Python in spite of their underscore."""
 
 NO_PUBLIC_WAY = {
-    "_from_testcase": "lock_types/transactions.py",
     "_wrapped": "testing/embedded.py",
     # Celery's pools, proxies and wrapped functions.
     "_get_active_apps": "celery/framework.py",
