@@ -1,15 +1,15 @@
 """Send the lock signals; see `django_redislock.signals` for their arguments."""
 
 import logging
+from collections.abc import Callable
 from functools import partial
-from inspect import GEN_CLOSED, getgeneratorstate
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from django.dispatch import Signal
 
 from .. import clock
 from ..engine.leases import Hold
-from ..engine.operations import Flow, Gather, Op, Sleep, Wait
+from ..engine.operations import Flow, Gather, Op, Sleep, Wait, changed
 from ..signals import (
     lock_acquired,
     lock_failed,
@@ -20,8 +20,6 @@ from ..signals import (
 
 if TYPE_CHECKING:
     from .base import AcquireCall, BaseLock
-
-T = TypeVar("T")
 
 logger = logging.getLogger("django_redislock")
 
@@ -87,7 +85,8 @@ def send_while(
     using = ", ".join(dict.fromkeys(server.alias for server, _ in call.targets))
     context = SignalContext(lock, using)
     try:
-        hold = yield from _call_before_waits(flow, partial(context.waiting, lock))
+        before_wait = partial(_call_before_wait, partial(context.waiting, lock))
+        hold = yield from changed(flow, before_wait)
     except BaseException as error:
         context.failed(lock, error)
         raise
@@ -105,27 +104,10 @@ def released(lock: "BaseLock", hold: Hold) -> None:
         hold.signals.released(lock)
 
 
-def _call_before_waits(flow: Flow[T], waits: "partial[None]") -> Flow[T]:
-    """Return the same flow, and call `waits` before each of its waits."""
-    resume = partial(flow.send, None)
-    while True:
-        try:
-            reply = yield _checked(resume(), waits)
-            resume = partial(flow.send, reply)
-        except StopIteration as stop:
-            result: T = stop.value
-            return result
-        except BaseException as error:
-            if getgeneratorstate(flow) == GEN_CLOSED:  # the flow raised it
-                del resume  # it refers to the error, which would keep this frame alive
-                raise
-            resume = partial(flow.throw, error)
-
-
-def _checked(operation: Op, waits: "partial[None]") -> Op:
+def _call_before_wait(waits: Callable[[], None], operation: Op) -> Op:
     match operation:
         case Wait() | Sleep():
             waits()
         case Gather([(server, flow)]):  # several flows run in other threads, and do not wait
-            return Gather(((server, _call_before_waits(flow, waits)),))
+            return Gather(((server, changed(flow, partial(_call_before_wait, waits))),))
     return operation
