@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
 from typing import Any, TypeAlias
-from weakref import WeakKeyDictionary, ref
+from weakref import ref
 
 from .. import clock
 from ..backends import Server
@@ -301,11 +301,8 @@ class Hold:
         self.is_first = False
         """Whether it acquired a lease. If not, it re-entered the leases of earlier holds."""
 
-        self.by_with = False
-        """Whether a ``with`` statement acquired it."""
-
         self.block: object = None
-        """Identifies that ``with`` statement, if it is known."""
+        """Identifies the ``with`` statement that acquired it."""
 
         self.block_watch: ref[Any] | None = None
         """Its callback runs when that block ends."""
@@ -437,8 +434,6 @@ def _warn_dropped(
 class HoldTable(list[Hold]):
     """The holds of one lock object, in the order of their acquisition."""
 
-    _released_early: WeakKeyDictionary[Owner, int] | None = None
-
     def remove(self, hold: Hold) -> None:
         """Remove a hold, if it is there."""
         hold.drop_watch = None
@@ -453,56 +448,35 @@ class HoldTable(list[Hold]):
         return None
 
     def visible_to(self, owner: Owner) -> Hold | None:
-        """Return the owner's hold, or the only other owner's.
-
-        A generator may be closed by another thread or task than the one that entered ``with``.
-        """
-        return self.of(owner) or self._of_only_owner()
+        """Return the owner's hold, or the only other owner's, as for an `on_lost` function."""
+        owners = self._owners()
+        return self.of(owner) or (self.of(*owners) if len(owners) == 1 else None)
 
     def any_lost(self) -> bool:
         """Return whether any hold was lost."""
         return any(hold.lost for hold in self.copy() if not hold.is_inherited)
 
     def begin_block(
-        self, owner: Owner, block: object = None, watch: "weakref.ref[Any] | None" = None
+        self, owner: Owner, block: object, watch: "weakref.ref[Any] | None" = None
     ) -> None:
         """Record that `owner` acquired the lock by a ``with`` statement."""
         if hold := self.of(owner):  # if all threads share it, it may be released already
-            hold.by_with, hold.block, hold.block_watch = True, block, watch
+            hold.block, hold.block_watch = block, watch
 
     def watched_by(self, watch: "weakref.ref[Any]") -> Hold | None:
         """Return the hold of the block that `watch` watches, unless it was released."""
         return next((hold for hold in self.copy() if hold.block_watch is watch), None)
 
-    def release_early(self, owner: Owner, hold: Hold) -> None:
-        """Record that `owner` releases a hold of a ``with`` block before that block ends.
+    def of_block(self, owner: Owner, block: object) -> Hold | None:
+        """Return the hold that the end of a ``with`` block releases.
 
-        The end of that block then has nothing to release.
+        Blocks of one object need not be nested, and another thread may close the generator that
+        has the block. `ExitStack` does not tell the block, so it is the last hold of `owner`.
         """
-        if hold.by_with:
-            early = self._released_early = self._released_early or WeakKeyDictionary()
-            early[owner] = early.get(owner, 0) + 1
-
-    def of_block(self, owner: Owner, block: object = None) -> Hold | None:
-        """Return the hold that the end of a ``with`` block of `owner` releases.
-
-        This is the block's own hold if it is known, because blocks of one object need not be
-        nested: a generator may leave its block later than its caller.
-        """
-        for own in self.copy():
-            if block and own.block is block and not own.is_inherited:
-                last = self.of(own.owner)
-                acquired_again = own.lost and last and not last.by_with
-                return last if acquired_again else own
-        early = self._released_early
-        if early and early.get(owner) and owner not in self._owners():
-            early[owner] -= 1
-            return None
-        return self.visible_to(owner)
-
-    def _of_only_owner(self) -> Hold | None:
-        owners = self._owners()
-        return self.of(*owners) if len(owners) == 1 else None
+        for hold in self.copy() if block else ():
+            if hold.block is block and not hold.is_inherited:
+                return hold
+        return self.of(owner)
 
     def _owners(self) -> set[Owner]:
         return {hold.owner for hold in self.copy()}

@@ -385,8 +385,7 @@ class BaseLock:
             )
         try:
             watch = ref(bound, self._end_block) if bound else None
-            block = bound.keywords["block"] if bound else None
-            self._holds.begin_block(self._owner(), block, watch)
+            self._holds.begin_block(self._owner(), bound and bound.keywords["block"], watch)
         except BaseException:
             self._abandon_own()
             raise
@@ -411,23 +410,27 @@ class BaseLock:
             self._log_release_error(release_error)
 
     async def __aenter__(self) -> Self:
+        bound = bound_exit(self)
         if not await self.aacquire():
             client = await self._async_client(self._server())
             raise errors.not_acquired(self, await arun(client, self._blocking_info()))
         try:
-            self._holds.begin_block(self._owner())
+            self._holds.begin_block(self._owner(), bound and bound.keywords["block"])
         except BaseException:
             self._abandon_own()
             raise
         return self
 
+    @ExitMethod
     async def __aexit__(
         self,
         kind: type[BaseException] | None,
         error: BaseException | None,
         traceback: TracebackType | None,
+        *,
+        block: object = None,
     ) -> None:
-        hold, release_error = self._holds.of_block(self._owner()), None
+        hold, release_error = self._holds.of_block(self._owner(), block), None
         try:
             await self._aleave(hold or self._require_hold("release"))
         except (Exception, asyncio.CancelledError) as caught:
@@ -887,9 +890,7 @@ class BaseLock:
         return self._holds.visible_to(self._owner())
 
     def _hold_to_release(self, owner: Owner) -> Hold:
-        hold = self._require_hold("release", lost=True, owner=owner)
-        self._holds.release_early(owner, hold)
-        return hold
+        return self._require_hold("release", lost=True, owner=owner)
 
     def _require_hold(
         self, action: str, *, lost: bool = False, owner: "Owner | None" = None

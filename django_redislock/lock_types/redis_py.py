@@ -101,9 +101,10 @@ class Lock(Mutex):
         with self._release_errors(exc[1]):
             super().__exit__(*exc, block=block)
 
-    async def __aexit__(self, *exc: Any) -> None:
+    @ExitMethod
+    async def __aexit__(self, *exc: Any, block: object = None) -> None:
         with self._release_errors(exc[1]):
-            await super().__aexit__(*exc)
+            await super().__aexit__(*exc, block=block)
 
     @contextmanager
     def _release_errors(self, block_error: BaseException | None) -> Iterator[None]:

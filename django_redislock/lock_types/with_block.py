@@ -29,9 +29,10 @@ _latest = _Latest()
 
 
 class ExitMethod(Generic[T, R]):
-    """Decorator for `__exit__`: each ``with`` statement gets a bound method of its own.
+    """Decorator for `__exit__` and `__aexit__`: each ``with`` statement gets a bound method of its
+    own.
 
-    `__exit__` gets a keyword argument `block` that identifies the ``with`` statement. On the class
+    The method gets a keyword argument `block` that identifies the ``with`` statement. On the class
     it is the plain function. `ExitStack` looks it up there, so it passes no `block`.
 
     The bound method is a `partial`, because CPython drops a real one before the call begins.
@@ -55,7 +56,7 @@ class ExitMethod(Generic[T, R]):
 
 
 def bound_exit(instance: object) -> BoundExit | None:
-    """Return the bound `__exit__` of the ``with`` statement that is calling `__enter__`.
+    """Return the exit method of the ``with`` statement that is calling the enter method.
 
     Returns None if no ``with`` statement is calling, as with `ExitStack`.
     """
