@@ -19,6 +19,7 @@ from ..conf import conf
 from ..redaction import without_secrets
 from .async_client import async_client
 from .cluster import Nodes, with_connection_errors
+from .dedicated import dedicated
 from .option_checks import check_location, check_options
 from .pools import LockPool
 
@@ -147,12 +148,12 @@ def _cache_factory(alias: str) -> ClientFactory | None:
     if isinstance(backend, RedisCache):
         make = partial(_django_client, urls, options)
     elif django_redis and isinstance(backend, django_redis.RedisCache):
-        from django_redis import client, get_redis_connection
+        from django_redis import client
 
         client_class = _client_class(options, client.DefaultClient)
         has_nodes = issubclass(client_class, client.ShardClient)
         if issubclass(client_class, client.DefaultClient):
-            make = partial(_shards if has_nodes else get_redis_connection, alias)
+            make = partial(_shards if has_nodes else _django_redis_client, alias)
     elif django_valkey and isinstance(backend, django_valkey.ValkeyCache):
         from django_valkey import client
 
@@ -203,9 +204,17 @@ def _django_client(urls: Sequence[str], options: Mapping[str, Any]) -> Any:
     return Redis(connection_pool=pool_class.from_url(urls[0], **options))
 
 
+def _django_redis_client(alias: str) -> Any:
+    from django_redis import get_redis_connection
+
+    client = get_redis_connection(alias)
+    has_sentinels = hasattr(client.connection_pool, "sentinel_manager")
+    return client if has_sentinels else dedicated(client)
+
+
 def _shards(alias: str) -> Nodes:
     cache: Any = caches[alias]
-    clients = cache.client.connect()
+    clients = {name: dedicated(client) for name, client in cache.client.connect().items()}
     return Nodes([*clients.values()], lambda key: clients[cache.client.get_server_name(key)])
 
 

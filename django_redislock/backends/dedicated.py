@@ -1,8 +1,12 @@
-"""Connections that are not in the client's pool, so that waiters cannot take them.
+"""Clients with a connection pool of their own.
 
-The renewal uses them, and a release if the pool has no connection left.
+The renewal has one, so that waiters cannot take its connections, and a release if a pool has no
+connection left. With django-redis all locks have one. If they used the pool of the cache, a fork
+could copy that pool while a thread of this package has it locked. The cache of the child process
+would then wait for that thread, which the child does not have.
 """
 
+import os
 from contextlib import suppress
 from inspect import iscoroutinefunction
 from typing import Any
@@ -16,7 +20,7 @@ from .pools import AsyncLockPool, LockPool
 
 
 def dedicated(client: Any) -> Any:
-    """Return a client of the same server that has connections of its own.
+    """Return a client of the same server that has a pool of its own.
 
     The new client ignores the connection limit of the given client's pool. It opens no connection
     before its first request. The given client is returned if its pool makes connections in a way
@@ -35,9 +39,15 @@ def dedicated(client: Any) -> Any:
     if not _is_made_by_redis_py(client.connection_pool):
         return client
     if iscoroutinefunction(client.execute_command):
-        pool = asyncio.ConnectionPool(**_options(client.connection_pool))
+        pool = AsyncLockPool(**_options(client.connection_pool))
         return asyncio.Redis(connection_pool=pool)
-    return redis.Redis(connection_pool=redis.ConnectionPool(**_options(client.connection_pool)))
+    return redis.Redis(connection_pool=LockPool(**_options(client.connection_pool)))
+
+
+def is_inherited(client: Any) -> bool:
+    """Return whether the connection pool of a sync client belongs to the parent process."""
+    pid = getattr(getattr(client, "connection_pool", None), "pid", None)
+    return pid is not None and pid != os.getpid()
 
 
 class DedicatedNodes(Nodes):

@@ -24,6 +24,7 @@ from .client_factory import (
     unsupported_message,
 )
 from .cluster import AsyncClusterNodes, Nodes, nodes_of
+from .dedicated import dedicated, is_inherited
 
 if TYPE_CHECKING:
     import redis
@@ -55,7 +56,10 @@ class Server:
             redis.exceptions.ConnectionError: `REDISLOCK_CLIENT` connects, and that failed.
             ImproperlyConfigured: The client cannot be made.
         """
-        return nodes_of(self._factory.make())
+        client = nodes_of(self._factory.make())
+        # A forked child can inherit a pool while another thread of its parent has locked it.
+        # redis-py 8 would wait for that thread, which the child does not have.
+        return dedicated(client) if is_inherited(client) else client
 
     async def async_client(self) -> AsyncClient:
         """Return the client of the running event loop. It is closed when the loop shuts down."""

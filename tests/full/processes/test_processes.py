@@ -1,5 +1,7 @@
 """Processes that fork while they hold locks. `tests/faults` covers kills and stops."""
 
+import pytest
+
 from django_redislock import locks
 from tests.lock_tools import free
 from tests.tools import Child, wait_until
@@ -132,7 +134,14 @@ def test_a_fork_waits_for_a_request_of_a_renewal_thread():
 FORKS_WHILE_THREADS_USE_LOCKS = """
 import os
 from threading import Thread
+from django.conf import settings
+from django.core.cache import cache
+from django.test import override_settings
 from django_redislock import locks
+
+settings.CACHES["default"]["BACKEND"] = os.environ["BACKEND"]
+override_settings(CACHES=settings.CACHES).enable()
+cache.get("x")
 
 def use():
     for _ in range(30):
@@ -148,6 +157,7 @@ for _ in range(6):
     pids.append(os.fork())
     if not pids[-1]:
         use()
+        cache.get("x")
         os._exit(0)
 for thread in threads:
     thread.join()
@@ -155,7 +165,13 @@ print([os.waitpid(pid, 0)[1] for pid in pids], flush=True)
 """
 
 
-def test_children_use_locks_although_threads_used_them_at_the_fork():
-    with Child(FORKS_WHILE_THREADS_USE_LOCKS, PYTHONWARNINGS="ignore") as parent:
+@pytest.mark.parametrize(
+    "backend",
+    ["django.core.cache.backends.redis.RedisCache", "django_redis.cache.RedisCache"],
+)
+def test_children_use_locks_and_cache_although_threads_used_locks_at_the_fork(backend):
+    with Child(
+        FORKS_WHILE_THREADS_USE_LOCKS, BACKEND=backend, PYTHONWARNINGS="ignore"
+    ) as parent:
         assert parent.expect("") == str([0] * 6)
     free(locks, "a")
