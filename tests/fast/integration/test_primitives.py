@@ -91,11 +91,13 @@ def test_decorators_keep_limit_and_weight():
 
 
 def test_the_holder_cannot_shorten_the_cooldown():
-    with pytest.raises(LockLost), locks.lock("tick", timeout=1, at_least_for=100) as lock:
-        lock.reacquire()
-        lock.extend(1, replace_ttl=True)
-        assert locks.get("tick").ttl > 98
-        locks.force_release("tick")
+    lock = locks.lock("tick", timeout=1, at_least_for=100)
+    lock.acquire()
+    lock.reacquire()
+    lock.extend(1, replace_ttl=True)
+    assert locks.get("tick").ttl > 98
+    locks.force_release("tick")
+    with pytest.raises(LockLost):
         lock.reacquire()
 
 

@@ -170,8 +170,6 @@ print([os.waitpid(pid, 0)[1] for pid in pids], flush=True)
     ["django.core.cache.backends.redis.RedisCache", "django_redis.cache.RedisCache"],
 )
 def test_children_use_locks_and_cache_although_threads_used_locks_at_the_fork(backend):
-    with Child(
-        FORKS_WHILE_THREADS_USE_LOCKS, BACKEND=backend, PYTHONWARNINGS="ignore"
-    ) as parent:
+    with Child(FORKS_WHILE_THREADS_USE_LOCKS, BACKEND=backend, PYTHONWARNINGS="ignore") as parent:
         assert parent.expect("") == str([0] * 6)
     free(locks, "a")
