@@ -149,7 +149,7 @@ def _in_transaction(connection: Any) -> bool:
     if not connection.in_atomic_block:
         return False
     try:
-        # Django refuses a durable block inside a transaction, except that of a `TestCase`.
+        # Django refuses a durable block inside a transaction, unless a `TestCase` began it.
         # Without a savepoint, the block makes no query.
         with transaction.atomic(using=connection.alias, savepoint=False, durable=True):
             return False
