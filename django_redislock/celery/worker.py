@@ -26,7 +26,6 @@ from celery.utils.imports import symbol_by_name
 from redis.exceptions import RedisError
 
 from django_redislock import clock
-from django_redislock.engine.fork_safety import fork_guard
 from django_redislock.identity import child_id, process_id, recorded_id
 from django_redislock.snapshots import Holding, LockInfo
 from django_redislock.tasks.single import Single, queue_lock_token
@@ -165,8 +164,7 @@ class Monitor:
         while True:
             pause.wait(CHECK_INTERVAL_SECONDS)
             try:
-                with fork_guard:
-                    self._check()
+                self._check()
             except Exception:
                 logger.exception("Check for dead pool processes failed, will retry")
 

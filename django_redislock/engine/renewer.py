@@ -24,7 +24,7 @@ from ..backends import Server
 from ..backends.dedicated import aclose, close, dedicated, primary_address
 from ..identity import is_alive
 from ..text import error_text
-from . import fork_safety, protocol
+from . import protocol
 from .events import InterruptSafeEvent
 from .leases import Lease, should_renew
 from .operations import Flow
@@ -310,11 +310,10 @@ class ThreadRenewer(Renewer):
         with self._in_round:
             for batch in self.batches():
                 try:
-                    with fork_safety.fork_guard:
-                        client, old = self._dedicated.client_for(self.server.client)
-                        if old:
-                            close(old)
-                        results = run(client, batch.flow)
+                    client, old = self._dedicated.client_for(self.server.client)
+                    if old:
+                        close(old)
+                    results = run(client, batch.flow)
                 except Exception as error:
                     results = zip(batch.leases, repeat(error))
                 batch.apply(results)

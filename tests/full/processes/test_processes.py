@@ -92,45 +92,6 @@ def test_a_child_that_was_forked_without_pythons_hooks_renews_too():  # as uWSGI
         parent.expect("lost False")
 
 
-FORK_MEANWHILE = """
-import os, threading
-from django_redislock import locks
-from django_redislock.backends import servers
-from django_redislock.engine import fork_safety
-
-def say(text):  # in one piece, as two processes share the pipe
-    os.write(1, f"{text}\\n".encode())
-
-pool = servers["default"].client.connection_pool
-inside = threading.Event()
-
-def talk():
-    with fork_safety.fork_guard, pool._lock:  # as a renewal does for a moment
-        inside.set()
-        threading.Event().wait(0.3)
-
-thread = threading.Thread(target=talk)
-thread.start()
-inside.wait()
-pid = os.fork()
-with locks.lock("a", blocking_timeout=20):
-    say("parent" if pid else "child")
-if not pid:
-    os._exit(0)
-thread.join()
-with fork_safety.fork_guard:
-    say("parent goes on")
-os.waitpid(pid, 0)
-hear()
-"""
-
-
-def test_a_fork_waits_for_a_request_of_a_renewal_thread():
-    with Child(FORK_MEANWHILE, PYTHONWARNINGS="ignore") as parent:
-        said = sorted(parent.expect("") for _ in range(3))
-        assert said == ["child", "parent", "parent goes on"]
-
-
 FORKS_WHILE_THREADS_USE_LOCKS = """
 import os
 from threading import Thread
