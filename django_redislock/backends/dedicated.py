@@ -1,9 +1,9 @@
 """Clients with a connection pool of their own.
 
-The renewal has one, so that waiters cannot take its connections, and a release if a pool has no
-connection left. With django-redis all locks have one. If they used the pool of the cache, a fork
-could copy that pool while a thread of this package has it locked. The cache of the child process
-would then wait for that thread, which the child does not have.
+The renewal has one, so that others cannot take its connections, and a release if a pool has no
+connection left. With django-redis, all locks have one, except with Sentinels. If they used the
+pool of the cache, a fork could copy that pool while a thread of this package has it locked. The
+cache of the child process would then wait for that thread, which the child does not have.
 """
 
 import os

@@ -1,7 +1,7 @@
-"""The engine: one weighted FIFO semaphore with leases, whatever lock is built on it.
+"""The engine: one weighted FIFO semaphore with leases, on which all lock types are built.
 
-`ops` is what a flow can ask for; `flows`, `listing` and `past` are what to do, `records` how to
-read what is found; `drivers` the two ways to do it, over connections as `exchange`, `pools` and
-`forks` see them; `lease` a holding as its holder knows it, `hold` what an owner has by several,
-and `renewal` what keeps them.
+`operations` has what a flow can ask for. `protocol`, `queries` and `history` are the flows, and
+`store` and `parsing` translate to and from the scripts. `runners` performs operations over
+`transport`, and `inbox` waits for grants. `leases` has what a process holds, and `renewer` keeps
+it. docs/project/architecture.md describes each module.
 """

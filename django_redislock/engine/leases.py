@@ -122,7 +122,7 @@ class Lease:
     """The number of holds that are released after a database transaction."""
 
     holds: "tuple[weakref.ref[Any], ...]" = field(default=(), init=False)
-    """The holds that use the lease; see `registry`."""
+    """The holds that use the lease, which `Hold` adds."""
 
     is_part: bool = field(default=False, init=False)
     """Whether a hold on it has other leases, too."""

@@ -22,7 +22,7 @@ REPLICA_WAIT_SECONDS = 1.0
 """Seconds in which the wanted number of replicas must confirm a write."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True)  # not frozen, which would cost more time
 class Call:
     """Run a script, and return its reply."""
 
@@ -34,7 +34,9 @@ class Call:
     """Seconds to wait for the reply. None: as long as the client does."""
 
     vital: bool = False
-    """Whether to wait for the reply if the task is cancelled, for `CLEANUP_TIMEOUT_SECONDS`."""
+    """Whether others may wait for this call. It then comes before other calls, may open an
+    additional connection, and waits for its reply if the task is cancelled, for
+    `CLEANUP_TIMEOUT_SECONDS`."""
 
     inbox_of: LockKeys | None = None
     """If given, the last argument but one is the id of the caller's inbox for this lock, which the

@@ -91,8 +91,8 @@ class Waiter:
     token: str
     ticket: int
 
-    terms: str
-    """The argument of the script that acquires the lock: "inbox ticket epoch"."""
+    address: str
+    """Where the script sends a grant: "inbox ticket epoch"."""
 
     is_waiting = False
     """Whether it is in the queue, and not about to ask."""
@@ -120,9 +120,9 @@ class Waiter:
 class Inbox:
     """The inbox of the waiters of one process, or of one event loop, for their grants.
 
-    One heartbeat keeps all waiters of an inbox in their queues. Each heartbeat has a number, the
-    epoch, which the scripts copy into the grants. So a grant is known to be younger than the
-    heartbeat with its epoch, without a comparison of clocks.
+    One heartbeat keeps all waiters of an inbox in their queues. Heartbeats, and requests that
+    acquire, have a number, the epoch, which the scripts copy into the grants. So a grant is known
+    to be younger than the first request with its epoch, without a comparison of clocks.
 
     Args:
         prefixes: The prefixes of its keys in Redis, one for each bucket.
@@ -149,7 +149,7 @@ class Inbox:
         waiter = Waiter()
         waiter.inbox, waiter.keys, waiter.token = self, keys, token
         waiter.ticket = next(self._tickets)
-        waiter.terms = f"{self.id} {waiter.ticket} {self._epoch}"
+        waiter.address = f"{self.id} {waiter.ticket} {self._epoch}"
         self.waiters[waiter.ticket] = waiter
         return waiter
 
@@ -157,7 +157,7 @@ class Inbox:
         """Prepare a waiter for its next request."""
         if (now := clock.now()) > self._epoch_ends:
             self._new_epoch(now)
-        waiter.terms = f"{self.id} {waiter.ticket} {self._epoch}"
+        waiter.address = f"{self.id} {waiter.ticket} {self._epoch}"
 
     def _new_epoch(self, now: float) -> int:
         epoch = next(self._epochs)
@@ -225,7 +225,7 @@ def acquire(request: AcquireRequest, deadline: float | None) -> Flow[Grant | Non
                 if remaining > -math.inf:  # a caller that does not wait gets the full timeout
                     timeout = min(max(remaining, FINAL_REPLY_TIMEOUT_SECONDS), timeout)
             call = store.acquire(
-                request, waiter.terms if waiter and remaining > 0 else "", timeout
+                request, waiter.address if waiter and remaining > 0 else "", timeout
             )
             request.may_arrive_late = True
             reply = yield call

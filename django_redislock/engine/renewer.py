@@ -90,8 +90,8 @@ class Renewer:
         """Return whether the thread or task exists."""
         raise NotImplementedError
 
-    def can_run(self) -> bool:
-        """Return whether the renewer runs, or could be started."""
+    def ensure_running(self) -> bool:
+        """Start the renewer if it does not run, and return whether it runs."""
         try:
             if not self.is_running():
                 self.wake()
@@ -125,6 +125,7 @@ class Renewer:
             lease: The lease that Redis may still have.
             at_once: False if the server was asked for it a moment ago.
         """
+        # The lease has ended. Its deadline is now the limit for the release.
         lease.deadline = clock.now() + min(lease.seconds, RELEASE_RETRY_SECONDS)
         lease.due = clock.now() + (0 if at_once else RETRY_SECONDS)
         self._to_release[lease.keys.name, lease.token] = lease
@@ -145,8 +146,8 @@ class Renewer:
         self._wakes_at = min(dues, default=now + IDLE_SECONDS)
         return min(max(0.0, self._wakes_at - clock.now()), threading.TIMEOUT_MAX)
 
-    def is_idle(self) -> bool:
-        """Return whether the renewer may end. If so, the next lease starts it again."""
+    def may_end(self) -> bool:
+        """Return whether the renewer may end. From here on, each new lease wakes or starts it."""
         self._wakes_at = math.inf
         return not (self._leases or self._to_release or self._expects_grants())
 
@@ -230,7 +231,7 @@ def _reply_timeout(leases: Sequence[Lease]) -> float:
 class DedicatedClient:
     """The client of one renewer; see `dedicated()`.
 
-    Waiters may use up the connection pool. If the renewal depended on it, the holder that all of
+    Others may use up the connection pool. If the renewal depended on it, the holder that all of
     them wait for would lose its lock.
     """
 
@@ -296,7 +297,7 @@ class ThreadRenewer(Renewer):
 
     def _ends(self) -> bool:
         with self._starting:
-            if not self.is_idle() or self._wakeup.is_set():
+            if not self.may_end() or self._wakeup.is_set():
                 return False
             self._thread = None
             return True
@@ -361,7 +362,7 @@ class AsyncRenewer(Renewer):
     async def _rounds(self) -> None:
         while True:
             self._wakeup.clear()
-            if not await self._wait(self.seconds_to_next()) and self.is_idle():
+            if not await self._wait(self.seconds_to_next()) and self.may_end():
                 return
             try:
                 await self.run_once()
@@ -370,11 +371,11 @@ class AsyncRenewer(Renewer):
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._task = None
-        if not self.is_idle():  # all tasks were cancelled, and the loop may go on
+        if not self.may_end():  # all tasks were cancelled, and the loop may go on
             asyncio.get_running_loop().call_later(RETRY_SECONDS / 10, self._resume)
 
     def _resume(self) -> None:
-        if not self.is_idle():
+        if not self.may_end():
             self.wake()
 
     async def _wait(self, seconds: float) -> bool:

@@ -27,6 +27,7 @@ from .operations import (
     Call,
     Command,
     Flow,
+    Gather,
     Join,
     OnServer,
     Op,
@@ -116,7 +117,8 @@ def _perform(client: Client, op: Op) -> Any:
             return time.sleep(op.seconds)
         case RawCommands():
             return transport.call(node_for_key(client, op.key), op.commands, op.limit)
-    return _run_concurrently(op.flows)
+        case Gather():
+            return _run_concurrently(op.flows)
 
 
 async def _aperform(client: AsyncClient, op: Op) -> Any:
@@ -139,19 +141,26 @@ async def _aperform(client: AsyncClient, op: Op) -> Any:
             return await asyncio.sleep(op.seconds)
         case RawCommands():
             return await transport.acall(node_for_key(client, op.key), op.commands, op.limit)
-    flows = map(_arun_on_server, op.flows)
-    return _checked(await asyncio.gather(*flows, return_exceptions=True))
+        case Gather():
+            flows = map(_arun_on_server, op.flows)
+            return _checked(await asyncio.gather(*flows, return_exceptions=True))
 
 
 async def _acall_with_inbox(client: AsyncClient, call: Call, keys: LockKeys) -> Any:
     inbox = _loop_inbox(client, keys)
-    call.args = (*call.args[:-2], inbox.id, call.args[-1])
-    call.inbox_of = None
-    reply = await _aperform(client, call)
-    if isinstance(reply, bytes):
-        inbox.deliver(text(reply))
-        return 1
-    return reply
+
+    def delivered(reply: Any) -> Any:
+        if isinstance(reply, bytes):
+            inbox.deliver(text(reply))
+            return 1
+        return reply
+
+    call = replace(call, args=(*call.args[:-2], inbox.id, call.args[-1]), inbox_of=None)
+    try:
+        return delivered(await _aperform(client, call))
+    except _CancelledDuringCall as late:
+        late.reply = delivered(late.reply)
+        raise
 
 
 # The inboxes of waiters
@@ -191,7 +200,7 @@ def _loop_inbox(client: AsyncClient, keys: LockKeys) -> LoopInbox:
 
 def _call(client: Client, call: Call, pool_wait: float | None = None) -> Any:
     if pool_wait is None:
-        # Waiters may use all connections of the pool, and they wait for this release. So it cannot
+        # Others may use all connections of the pool, and wait for this release. So it does not
         # wait for them: nothing renews its lease any more.
         pool_wait = 0 if call.vital else POOL_WAIT_SECONDS
     try:

@@ -14,8 +14,8 @@ WAITER_TTL_SECONDS = 1.75
 
 WAITER_TTL_MS = round(WAITER_TTL_SECONDS * 1000)
 
-NO_INBOX = "none 0 0"
-"""The inbox, ticket and epoch of a caller that does not wait."""
+NO_ADDRESS = "none 0 0"
+"""The address of a caller that does not wait."""
 
 GRANT_TTL_SECONDS = 2.0
 """The lease of a grant until its waiter confirms it. It is longer than `WAITER_TTL_SECONDS`: when
@@ -42,7 +42,7 @@ class AcquireRequest:
     """Seconds."""
 
     info: str
-    """The holder record, as JSON."""
+    """The JSON that describes the holder."""
 
     is_renewed: bool
     """Whether a renewal confirms a grant, so that the waiter need not."""
@@ -66,14 +66,17 @@ class AcquireRequest:
         return min(GRANT_TTL_SECONDS, self.lease)
 
 
-def acquire(request: AcquireRequest, inbox: str, reply_timeout: float | None) -> Call:
-    """Acquire a lock. If it is not free, and `inbox` is given, join the queue or stay in it."""
+def acquire(request: AcquireRequest, address: str, reply_timeout: float | None) -> Call:
+    """Acquire a lock. If it is not free, join the queue or stay in it.
+
+    `address` is where a grant is sent. Without it, the caller does not wait.
+    """
     keys = request.keys
-    heartbeat_ms = WAITER_TTL_MS if inbox else 0
+    heartbeat_ms = WAITER_TTL_MS if address else 0
     terms = (
         f"{request.kind} {request.capacity} {request.weight} {round(request.lease * 1000)} "
         f"{round(min(GRANT_TTL_SECONDS, request.lease) * 1000)} {heartbeat_ms} "
-        f"{inbox or NO_INBOX} {request.predecessor}"
+        f"{address or NO_ADDRESS} {request.predecessor}"
     )
     args = (keys.name, request.token, terms, request.info, conf.history)
     return Call(ACQUIRE, keys.all, args, limit=reply_timeout)

@@ -69,7 +69,7 @@ def exercise(server: Server, renewer: RenewerFor, limit: float, log: list[str]) 
         log.append("queue")
         place = yield Join(keys, waiter.token)
         try:
-            yield store.acquire(waiter, place.terms, left())
+            yield store.acquire(waiter, place.address, left())
             place.is_waiting = True
             yield from place.inbox.heartbeat()
             log.append("inspect")

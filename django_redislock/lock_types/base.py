@@ -78,7 +78,7 @@ class AcquireCall:
     targets: Sequence[Target]
 
     deadline: float | None
-    """When it gives up, on the holder's clock. None means never."""
+    """When the caller wants to give up, on the holder's clock. None means never."""
 
     token: str | None
     """The caller's token; None for a random one."""
@@ -86,7 +86,7 @@ class AcquireCall:
     renewer: Callable[[Server, str, int], Renewer]
 
     wait_until: float | None
-    """As `deadline`, but ``-inf`` if `blocks_loop`."""
+    """When the flow gives up. It is the `deadline`, or ``-inf`` if `blocks_loop`."""
 
     blocks_loop: bool = False
     """Whether a wait would block a running event loop. Then the call does not wait."""
@@ -159,7 +159,7 @@ class BaseLock:
             self._set_options(options)
 
     def _set_options(self, options: Options) -> None:
-        if options.get("timeout", self) is None:
+        if "timeout" in options and options["timeout"] is None:
             del options["timeout"]
         validators.check_options(type(self).__name__, options, OPTION_VALIDATORS)
         for option, value in options.items():
@@ -274,11 +274,7 @@ class BaseLock:
         The task that calls it becomes the holder, even if another task runs the coroutine, as in
         ``asyncio.wait_for(lock.aacquire(), 5)``.
         """
-        if self.release_on_commit:
-            raise TypeError(
-                "release_on_commit is not supported in async code. Put the lock and the "
-                "transaction in one function, and call it with sync_to_async()."
-            )
+        self._refuse_release_on_commit()
         deadline, owner = self._deadline(blocking, blocking_timeout), self._acts_for(caller)
         token = None if token is None else validators.token("token", token)
         call = AcquireCall(owner, self._where(), deadline, token, loop_renewer, deadline)
@@ -303,12 +299,14 @@ class BaseLock:
     @for_calling_task
     async def arelease(self, caller: Owner) -> None:
         """Async version of `release()`."""
+        self._refuse_release_on_commit()
         await self._aleave(self._hold_to_release(self._acts_for(caller)))
 
     def transfer(self, request: AcquireRequest) -> None:
         """Release the lock and grant it to the token of `request`; see `queue_lock`.
 
-        A lock that was lost and is free is granted, too. Raises the same errors as `release()`.
+        A lock that was lost and is free is granted, too, before `LockLost` is raised. Raises the
+        same errors as `release()`.
         """
         hold = self._require_hold("transfer", lost=True)
         try:
@@ -541,7 +539,7 @@ class BaseLock:
             renewer.cancel_release(request.keys.name, request.token)
         try:
             grant = yield from protocol.acquire(request, deadline)
-            if grant and not grant.is_confirmed and not renewer.can_run():
+            if grant and not grant.is_confirmed and not renewer.ensure_running():
                 request.is_renewed = False  # the second call confirms the grant
                 grant = yield from protocol.acquire(request, deadline)
             if grant is None:
@@ -630,7 +628,7 @@ class BaseLock:
         return bool(wanted and fits and safe and not lease.lost)
 
     def _waits_for_itself(self, own: Sequence[Lease], call: AcquireCall) -> bool:
-        if not own or call.deadline is not None or isinstance(call.owner, SharedOwner):
+        if call.deadline is not None or isinstance(call.owner, SharedOwner):
             return False
         if call.owner is not self._owner():
             return False  # Another task waits for the owner, which can still release the lock.
@@ -874,6 +872,13 @@ class BaseLock:
 
     def _owner(self) -> Owner:
         return self._shared_owner or current_owner()
+
+    def _refuse_release_on_commit(self) -> None:
+        if self.release_on_commit:
+            raise TypeError(
+                "release_on_commit is not supported in async code. Put the lock and the "
+                "transaction in one function, and call it with sync_to_async()."
+            )
 
     def _acts_for(self, caller: Owner) -> Owner:
         """Return the task that called an async method. It is the holder.

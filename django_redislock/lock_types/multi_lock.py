@@ -78,7 +78,7 @@ class MultiLock(BaseLock):
     ) -> Flow[Sequence[Lease]]:
         leases: list[Lease] = []
         try:
-            for target in call.targets:
+            for target in targets:
                 acquired = yield from super()._acquire_leases(call, [target])
                 if not acquired:
                     break

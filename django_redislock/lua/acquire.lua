@@ -3,14 +3,14 @@
 -- KEYS   lock, queue, waiting, index, inboxes, history
 -- ARGV   name, token, terms, info (JSON), MAX_EVENTS. `terms` are separated by spaces, because each
 --        argument costs more than to parse a term: kind, capacity, weight, lease (ms), grant_ttl
---        (ms for which a grant lasts until it is confirmed), heartbeat (ms until the next heartbeat
---        of the inbox; 0: the caller does not wait), inbox, ticket, epoch (of the inbox),
+--        (ms for which a grant lasts until it is confirmed), heartbeat (ms for which the inbox
+--        counts as alive; 0: the caller does not wait), inbox, ticket, epoch (of the inbox),
 --        predecessor (a token or '': if it holds the lock with the same weight, this call takes
 --        its hold over)
 --
 -- Reply  fence   held, with a full lease from now on. A repeated call replies the same. This makes
 --                retries harmless, and a waiter confirms its grant this way.
---        -fence  held: the hold of the predecessor was taken over.
+--        -fence  held: the hold of the predecessor was taken over, perhaps by an earlier call.
 --        0       not held. The caller is queued if `heartbeat` is not 0, else it is not.
 --        kind    refused: the lock is in use as another lock type.
 --        another version
@@ -74,7 +74,8 @@ lock.kind, lock.capacity = kind, capacity
 if lock.holder then
   lock.holder.expires = math.max(lock.holder.expires, full_lease)
   update_holder(lock, token, lock.holder)
-  return tonumber(lock.holder.fence)
+  local fence = tonumber(lock.holder.fence)
+  return predecessor ~= '' and -fence or fence
 end
 if lock.in_cooldown then return 0 end
 

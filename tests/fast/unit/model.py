@@ -87,7 +87,7 @@ class Model:
             return 0
         if mine:
             mine.expires = max(mine.expires, self.now + lease)
-            return mine.fence
+            return -mine.fence if predecessor else mine.fence
         self._kind, self._capacity = kind, capacity
         before = self.holders.get(predecessor)
         if before and not before.cooling and before.weight == weight:

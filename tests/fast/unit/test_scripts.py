@@ -211,7 +211,8 @@ def test_acquire_removes_expired_locks_faster_than_new_ones_come(lock: Lock) -> 
 def test_a_takeover_replaces_the_predecessor_and_overtakes_the_waiters(lock: Lock) -> None:
     lock.acquire("x")
     lock.acquire("y", heartbeat=5000)
-    assert lock.acquire("z", predecessor="x") == -lock.fence_of("z")
+    for _ in range(2):  # a repeated call has the same reply
+        assert lock.acquire("z", predecessor="x") == -lock.fence_of("z")
     assert (lock.holders(), lock.waiters()) == (["z"], ["y"])
 
 
