@@ -10,7 +10,7 @@ import os
 from contextlib import suppress
 from inspect import iscoroutinefunction
 from typing import Any
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, ref
 
 import redis
 from redis import asyncio
@@ -77,9 +77,39 @@ class DedicatedNodes(Nodes):
         return known
 
 
-def primary_address(client: Any) -> Any:
-    """Return the primary that a Sentinel pool found last; None for other clients."""
-    return getattr(getattr(client, "connection_pool", None), "master_address", None)
+class DedicatedClient:
+    """The dedicated client of one user, such as the renewal, for the client that others share.
+
+    Others may use up the shared pool. If the renewal depended on it, the holder that all of them
+    wait for would lose its lock.
+    """
+
+    def __init__(self) -> None:
+        self._client: Any = None
+        self._shared: ref[Any] | None = None  # not strong: it would keep what belongs to it alive
+        self._primary: Any = None
+
+    @property
+    def is_dedicated(self) -> bool:
+        """Whether the client is not the shared one."""
+        return self._client is not None
+
+    def client_for(self, shared: Any) -> tuple[Any, Any]:
+        """Return the client that belongs to `shared`, and an earlier one to close, or None."""
+        # The primary that a Sentinel pool found last. An old connection may lead to another one.
+        primary = getattr(getattr(shared, "connection_pool", None), "master_address", None)
+        known, old = self._shared and self._shared(), None
+        if known is not shared or self._primary != primary:
+            old, client = self.take(), dedicated(shared)
+            self._client = None if client is shared else client
+            self._shared, self._primary = ref(shared), primary
+        return self._client or shared, old
+
+    def take(self) -> Any:
+        """Forget the client, and return it if it has to be closed."""
+        client = self._client
+        self._client = self._shared = self._primary = None
+        return client
 
 
 def close(client: Any) -> None:

@@ -13,14 +13,13 @@ from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from contextvars import Context
 from typing import Any
-from weakref import ref
 
 from redis.exceptions import ConnectionError, ResponseError, TimeoutError
 
 from .. import clock
 from ..backends import AsyncClient, Client
 from ..backends.cluster import is_redirect
-from ..backends.dedicated import aclose, close, dedicated, primary_address
+from ..backends.dedicated import DedicatedClient, aclose, close
 from . import protocol, transport
 from .events import InterruptSafeEvent
 from .operations import Command, Flow
@@ -45,9 +44,7 @@ class ReaderInbox(Inbox):
 
     def __init__(self, prefixes: Sequence[str]) -> None:
         super().__init__(prefixes)
-        self._client: Any = None
-        self._shared: Any = None
-        self._primary: Any = None
+        self._dedicated = DedicatedClient()
 
     def _pop(self, client: Any, left: float) -> tuple[Command, float]:
         """Return the command that waits for a grant, and the limit for its reply.
@@ -71,20 +68,9 @@ class ReaderInbox(Inbox):
         elif reply:
             self.deliver(reply[1].decode(errors="replace"))
 
-    def _client_for(self, shared: Any) -> tuple[Any, Any]:
-        """Return the client of the reader, and an earlier one to close, or None."""
-        primary, old = primary_address(shared), None
-        known = self._shared and self._shared()
-        if known is not shared or self._primary != primary:
-            old, client = self._client, dedicated(shared)
-            # A strong reference to the shared client would keep its inbox alive.
-            self._client = None if client is shared else client
-            self._shared, self._primary = ref(shared), primary
-        return self._client or shared, old
-
     def _can_block(self, client: Any) -> bool:
         """Return whether a holder finds a connection while the reader blocks one."""
-        return bool(self._client) or int(client.connection_pool.max_connections) >= 4
+        return self._dedicated.is_dedicated or int(client.connection_pool.max_connections) >= 4
 
 
 class ThreadInbox(ReaderInbox):
@@ -129,7 +115,7 @@ class ThreadInbox(ReaderInbox):
     def _read(self, shared: Client, left: float) -> None:
         began = clock.now()
         self._replies_until = began + STUCK_SECONDS
-        client, old = self._client_for(shared)
+        client, old = self._dedicated.client_for(shared)
         if old:
             close(old)
         try:
@@ -200,12 +186,11 @@ class LoopInbox(ReaderInbox):
         await self._disconnect()
 
     async def _disconnect(self) -> None:
-        client, self._client, self._shared = self._client, None, None
-        if client:
+        if client := self._dedicated.take():
             await aclose(client)
 
     async def _read(self, shared: AsyncClient) -> None:
-        client, old = self._client_for(shared)
+        client, old = self._dedicated.client_for(shared)
         if old:
             await aclose(old)
         try:

@@ -92,7 +92,7 @@ class Waiter:
     ticket: int
 
     address: str
-    """Where the script sends a grant: "inbox ticket epoch"."""
+    """The address for a grant: "inbox ticket epoch"."""
 
     is_waiting = False
     """Whether it is in the queue, and not about to ask."""

@@ -21,7 +21,7 @@ from weakref import WeakKeyDictionary, WeakValueDictionary, ref
 
 from .. import clock
 from ..backends import Server
-from ..backends.dedicated import aclose, close, dedicated, primary_address
+from ..backends.dedicated import DedicatedClient, aclose, close
 from ..identity import is_alive
 from ..text import error_text
 from . import protocol
@@ -226,34 +226,6 @@ def _reply_timeout(leases: Sequence[Lease]) -> float:
     """Return the seconds for which the leases can wait for a reply."""
     deadline = min((lease.deadline for lease in leases), default=math.inf)
     return max(0.05, min(MAX_REPLY_SECONDS, (deadline - clock.now()) / 2))
-
-
-class DedicatedClient:
-    """The client of one renewer; see `dedicated()`.
-
-    Others may use up the connection pool. If the renewal depended on it, the holder that all of
-    them wait for would lose its lock.
-    """
-
-    def __init__(self) -> None:
-        self._client: Any = None
-        self._shared: Any = None
-        self._primary: Any = None
-
-    def client_for(self, shared: Any) -> tuple[Any, Any]:
-        """Return the client that belongs to `shared`, and an earlier one to close, or None."""
-        primary, old = primary_address(shared), None
-        if self._shared is not shared or self._primary != primary:
-            # The shared pool found another primary. The old connection may lead to the old one.
-            old = self.take()
-            self._client, self._shared, self._primary = dedicated(shared), shared, primary
-        return self._client, old
-
-    def take(self) -> Any:
-        """Forget the client, and return it if it has to be closed."""
-        client, shared = self._client, self._shared
-        self._client = self._shared = self._primary = None
-        return None if client is shared else client
 
 
 class ThreadRenewer(Renewer):

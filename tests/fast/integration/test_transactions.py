@@ -275,6 +275,8 @@ def test_release_on_commit_must_name_a_database(value, error):
 async def test_an_async_lock_has_no_transaction(alias):
     with pytest.raises(TypeError, match="sync"):
         await locks.lock("a", release_on_commit=alias).aacquire()
+    with pytest.raises(TypeError, match="release_on_commit is not supported in async code"):
+        await locks.lock("a", release_on_commit=alias).arelease()
 
 
 @real
