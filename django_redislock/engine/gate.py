@@ -14,7 +14,7 @@ from contextlib import suppress
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from redis.exceptions import TimeoutError
+from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from .events import InterruptSafeEvent
 
@@ -94,7 +94,7 @@ class LoopGate:
 
         Args:
             limit: Seconds that Redis has to reply to a call. If no call has ended for this time,
-                `TimeoutError` is raised.
+                `RedisTimeoutError` is raised.
             is_urgent: Whether to come before the calls that are not.
         """
         if self._free:
@@ -109,7 +109,7 @@ class LoopGate:
                 if limit is not None:
                     left = max(began, self._last_end) + limit - time.monotonic()
                     if left <= 0:
-                        raise TimeoutError("Redis did not respond in time")
+                        raise RedisTimeoutError("Redis did not respond in time")
                 await asyncio.wait([slot], timeout=left)
         except BaseException:
             if slot.done():

@@ -5,7 +5,6 @@ task. In threads it is one of the waiters, so that a single waiter needs no othe
 """
 
 import asyncio
-import builtins
 import math
 import threading
 import time
@@ -14,7 +13,8 @@ from contextlib import suppress
 from contextvars import Context
 from typing import Any
 
-from redis.exceptions import ConnectionError, ResponseError, TimeoutError
+from redis.exceptions import ConnectionError, ResponseError
+from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from .. import clock
 from ..backends import AsyncClient, Client
@@ -127,9 +127,10 @@ class ThreadInbox(ReaderInbox):
             node = transport.node_for_key(client, self.lists[0])
             pop, limit = self._pop(node, left)
             self._take_in(*transport.call(node, [pop], limit))
-        except (ConnectionError, TimeoutError) as error:
+        except (ConnectionError, RedisTimeoutError) as error:
             self.tell_all(True)  # the next acquisition shows whether Redis responds
-            if isinstance(error, TimeoutError) and clock.now() >= began + left:
+            if isinstance(error, RedisTimeoutError) and clock.now() >= began + left:
+                # The time of the caller is up, so it does not ask again.
                 raise
         except ResponseError as error:
             self.tell_all(error)
@@ -155,7 +156,7 @@ class LoopInbox(ReaderInbox):
             if not waiter.news:
                 if self._task is None:
                     self._start(shared)
-                with suppress(builtins.TimeoutError):
+                with suppress(TimeoutError):
                     async with asyncio.timeout(None if seconds == math.inf else seconds):
                         await waiter.wakeup.wait()
             return waiter.take_news()
@@ -202,7 +203,7 @@ class LoopInbox(ReaderInbox):
             node = transport.node_for_key(client, self.lists[0])
             pop, limit = self._pop(node, math.inf)
             self._take_in(*await transport.acall(node, [pop], limit))
-        except (ConnectionError, TimeoutError):
+        except (ConnectionError, RedisTimeoutError):
             self.tell_all(True)
             await asyncio.sleep(RETRY_SECONDS)
         except ResponseError as error:

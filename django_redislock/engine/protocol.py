@@ -13,7 +13,8 @@ from contextlib import suppress
 from itertools import chain, count
 from typing import Any, NamedTuple, TypeVar
 
-from redis.exceptions import ConnectionError, RedisError, TimeoutError
+from redis.exceptions import ConnectionError, RedisError
+from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from .. import clock
 from ..exceptions import LockError
@@ -242,7 +243,7 @@ def acquire(request: AcquireRequest, deadline: float | None) -> Flow[Grant | Non
             if grant and clock.now() < grant.deadline:  # else the reply came too late
                 return grant
             if grant and remaining <= 0:
-                raise TimeoutError(
+                raise RedisTimeoutError(
                     f"Redis replied after the lease of lock {request.keys.name!r} had expired, so "
                     "the lock was not acquired"
                 )
@@ -313,7 +314,7 @@ def _await_grant(request: AcquireRequest, waiter: Waiter, remaining: float) -> F
 
 def cleanup_failed_acquire(request: AcquireRequest, error: BaseException) -> Flow[bool]:
     """Leave nothing behind after an acquisition that failed, and return whether that is sure."""
-    if isinstance(error, TimeoutError):
+    if isinstance(error, RedisTimeoutError):
         return False  # Redis does not respond, so another request would have to wait, too.
     with suppress(RedisError):
         released = yield from release(

@@ -36,7 +36,7 @@ from .operations import (
     Wait,
 )
 from .parsing import text
-from .transport import POOL_WAIT_SECONDS, is_exhausted, node_for_key
+from .transport import is_exhausted, node_for_key
 
 T = TypeVar("T")
 
@@ -198,47 +198,41 @@ def _loop_inbox(client: AsyncClient, keys: LockKeys) -> LoopInbox:
 # A call, and a batch of calls
 
 
-def _call(client: Client, call: Call, pool_wait: float | None = None) -> Any:
-    if pool_wait is None:
+def _call(client: Client, call: Call) -> Any:
+    options = {"urgent": call.vital, "once": call.once}
+    try:
+        [reply] = transport.call(client, [_evalsha(call)], call.limit, **options)
+    except ConnectionError as error:
         # Others may use all connections of the pool, and wait for this release. So it does not
         # wait for them: nothing renews its lease any more.
-        pool_wait = 0 if call.vital else POOL_WAIT_SECONDS
-    try:
-        [reply] = transport.call(client, [_evalsha(call)], call.limit, pool_wait, once=call.once)
-    except ConnectionError as error:
-        extra = client if pool_wait or not is_exhausted(error) else dedicated(client)
+        extra = dedicated(client) if call.vital and is_exhausted(error) else client
         if extra is client:
             raise
         try:
-            return _call(extra, call, POOL_WAIT_SECONDS)
+            return _call(extra, replace(call, vital=False))
         finally:
             close(extra)
     if isinstance(reply, NoScriptError):
-        [reply] = transport.call(client, [_eval(call)], call.limit, pool_wait, once=call.once)
+        [reply] = transport.call(client, [_eval(call)], call.limit, **options)
     if isinstance(reply, ResponseError):
         raise reply
     return reply
 
 
-async def _acall(client: AsyncClient, call: Call, pool_wait: float | None = None) -> Any:
-    if pool_wait is None:
-        pool_wait = 0 if call.vital else POOL_WAIT_SECONDS  # see `_call`
+async def _acall(client: AsyncClient, call: Call) -> Any:
+    options = {"urgent": call.vital, "once": call.once}
     try:
-        [reply] = await transport.acall(
-            client, [_evalsha(call)], call.limit, pool_wait, once=call.once
-        )
+        [reply] = await transport.acall(client, [_evalsha(call)], call.limit, **options)
     except ConnectionError as error:
-        extra = client if pool_wait or not is_exhausted(error) else dedicated(client)
+        extra = dedicated(client) if call.vital and is_exhausted(error) else client  # see `_call`
         if extra is client:
             raise
         try:
-            return await _acall(extra, call, POOL_WAIT_SECONDS)
+            return await _acall(extra, replace(call, vital=False))
         finally:
             await aclose(extra)
     if isinstance(reply, NoScriptError):
-        [reply] = await transport.acall(
-            client, [_eval(call)], call.limit, pool_wait, once=call.once
-        )
+        [reply] = await transport.acall(client, [_eval(call)], call.limit, **options)
     if isinstance(reply, ResponseError):
         raise reply
     return reply

@@ -58,8 +58,8 @@ def call(
     client: Client,
     commands: Sequence[Command],
     limit: float | None = None,
-    pool_wait: float = POOL_WAIT_SECONDS,
     *,
+    urgent: bool = False,
     once: bool = False,
 ) -> list[Any]:
     """Send commands and return their replies.
@@ -69,7 +69,8 @@ def call(
         commands: The commands. A command without a key goes to the node of the one before it.
         limit: Seconds to wait for the replies, and to connect. `None` leaves both, and whether to
             try again, to the client.
-        pool_wait: Seconds to wait for a connection if all of the pool are in use.
+        urgent: Whether to come before other calls, and not to wait if all connections of the pool
+            are in use. Others wait for `POOL_WAIT_SECONDS`.
         once: Whether the commands must not be sent again if the connection breaks.
 
     Returns:
@@ -79,7 +80,7 @@ def call(
         redis.exceptions.ConnectionError, redis.exceptions.TimeoutError: Redis did not reply.
     """
     if isinstance(client, Nodes):
-        return _call_nodes(client, commands, limit, pool_wait)
+        return _call_nodes(client, commands, limit, urgent)
     pool: Any = client.connection_pool
     gate = thread_gates.get(pool) or thread_gates.setdefault(
         pool, ThreadGate(pool.max_connections)
@@ -87,7 +88,7 @@ def call(
     try:
         gate.slots.popleft()
     except IndexError:
-        gate.wait(is_urgent=not pool_wait)  # see `acall`
+        gate.wait(is_urgent=urgent)
     connection: Any = None
     keeps, is_kept = getattr(pool, "keeps", False) and not once, False
     try:
@@ -113,7 +114,7 @@ def call(
                 pool.release(connection)
                 connection = None
         if not connection:
-            connection = get_connection(pool, deadline, pool_wait)
+            connection = get_connection(pool, deadline, urgent=urgent)
             replies = _attempt_on(pool, connection, commands, deadline)
         if deadline is not None:
             _last_replies[pool] = time.monotonic()
@@ -136,7 +137,7 @@ def call(
 
 
 def _call_nodes(
-    nodes: Nodes, commands: Sequence[Command], limit: float | None, pool_wait: float
+    nodes: Nodes, commands: Sequence[Command], limit: float | None, urgent: bool
 ) -> list[Any]:
     deadline = None if limit is None else time.monotonic() + limit
     steps, replies = route(nodes, commands, deadline), None
@@ -145,7 +146,7 @@ def _call_nodes(
             pause, node, sent = steps.send(replies)
             time.sleep(pause)
             left = None if deadline is None else deadline - time.monotonic()
-            replies = call(node, sent, left, pool_wait) if node else None
+            replies = call(node, sent, left, urgent=urgent) if node else None
     except StopIteration as end:
         routed: list[Any] = end.value
         return routed
@@ -158,8 +159,8 @@ async def acall(
     client: AsyncClient,
     commands: Sequence[Command],
     limit: float | None = None,
-    pool_wait: float = POOL_WAIT_SECONDS,
     *,
+    urgent: bool = False,
     once: bool = False,
 ) -> list[Any]:
     """Async version of `call()`. With `once`, the client does not try again either."""
@@ -170,10 +171,9 @@ async def acall(
     try:
         pool = node_for_commands(client, commands).connection_pool
         gate = loop_gates.get(pool) or loop_gates.setdefault(pool, LoopGate(pool.max_connections))
-        # A call that has no time for a full pool is urgent: the others may wait for its lock.
-        await gate.enter(limit, is_urgent=not pool_wait)
+        await gate.enter(limit, is_urgent=urgent)
         try:
-            reply = exchange(client, commands, once, pool_wait)
+            reply = exchange(client, commands, once, urgent)
             replies: list[Any] = await (reply if limit is None else _within(limit, reply))
             has_reply = True
         finally:
@@ -191,27 +191,27 @@ async def acall(
 
 
 async def _acall_nodes(
-    nodes: Nodes, commands: Sequence[Command], once: bool, pool_wait: float
+    nodes: Nodes, commands: Sequence[Command], once: bool, urgent: bool
 ) -> list[Any]:
     try:
-        return await _aroute(nodes, commands, once, pool_wait)
+        return await _aroute(nodes, commands, once, urgent)
     except ConnectionError as error:
         # An idle connection was closed, or a refresh of the slots closed it while it was in use.
         # The node may no longer be the right one.
         if once or is_exhausted(error):
             raise
-    return await _aroute(nodes, commands, once, pool_wait)
+    return await _aroute(nodes, commands, once, urgent)
 
 
 async def _aroute(
-    nodes: Nodes, commands: Sequence[Command], once: bool, pool_wait: float
+    nodes: Nodes, commands: Sequence[Command], once: bool, urgent: bool
 ) -> list[Any]:
     steps, replies = route(nodes, commands, None), None
     try:
         while True:
             pause, node, sent = steps.send(replies)
             await asyncio.sleep(pause)
-            replies = await _acall_server(node, sent, once, pool_wait) if node else None
+            replies = await _acall_server(node, sent, once, urgent) if node else None
     except StopIteration as end:
         routed: list[Any] = end.value
         return routed
@@ -294,7 +294,7 @@ def _attempt(
 
 
 async def _acall_server(
-    client: Any, commands: Sequence[Command], once: bool, pool_wait: float
+    client: Any, commands: Sequence[Command], once: bool, urgent: bool
 ) -> list[Any]:
     pool = client.connection_pool
     connection: Any = None
@@ -313,7 +313,7 @@ async def _acall_server(
                     await pool.release(connection)
                 connection = None
         if not connection:
-            connection = await _aget_connection(pool, pool_wait)
+            connection = await _aget_connection(pool, urgent)
             replies = await _aattempt_on(pool, connection, commands, once)
         for reply in replies:
             if isinstance(reply, ResponseError) and is_readonly(reply):
@@ -416,18 +416,16 @@ def is_exhausted(error: ConnectionError) -> bool:
     return isinstance(error, MaxConnectionsError) or str(error).startswith(POOL_EXHAUSTED)
 
 
-def get_connection(
-    pool: Any, deadline: float | None = None, pool_wait: float = POOL_WAIT_SECONDS
-) -> Any:
+def get_connection(pool: Any, deadline: float | None = None, *, urgent: bool = False) -> Any:
     """Return a connection of a sync pool that is connected.
 
     Args:
         pool: A connection pool of redis-py.
         deadline: When to stop connecting, on the monotonic clock. If Redis has replied within
             `RESPONSIVE_SECONDS`, only the client's own timeouts apply.
-        pool_wait: Seconds to wait for a connection if all are in use.
+        urgent: Whether not to wait if all connections are in use.
     """
-    give_up = time.monotonic() + pool_wait
+    give_up = time.monotonic() + (0 if urgent else POOL_WAIT_SECONDS)
     while True:
         try:
             if deadline is None or _replied_just_now(pool):
@@ -448,8 +446,8 @@ def _replied_just_now(pool: Any) -> bool:
     return is_fresh and not pool.connection_kwargs.get("health_check_interval")
 
 
-async def _aget_connection(pool: Any, pool_wait: float) -> Any:
-    give_up = time.monotonic() + pool_wait
+async def _aget_connection(pool: Any, urgent: bool) -> Any:
+    give_up = time.monotonic() + (0 if urgent else POOL_WAIT_SECONDS)
     while True:
         try:
             return await pool.get_connection(*_COMMAND_NAME)

@@ -1,5 +1,6 @@
 """Locks use connections of the client's pool, and never one with an unread reply."""
 
+import threading
 import time
 from collections import deque
 from contextlib import suppress
@@ -52,7 +53,7 @@ def use(client):
 
 def is_free(client):
     """Return whether the only connection is free and has no unread reply."""
-    return call(client, PING, pool_wait=0) == [b"PONG"]
+    return call(client, PING, urgent=True) == [b"PONG"]
 
 
 def test_all_requests_share_one_connection(client, connection_id):
@@ -110,14 +111,17 @@ def test_an_error_and_undecodable_bytes_are_replies_like_others(redis_server):
 
 
 @pytest.mark.parametrize("limit", [None, 60])
-def test_an_exhausted_pool_is_waited_for(client, limit):
+def test_an_exhausted_pool_is_waited_for(client, limit, monkeypatch):
     pool = client.connection_pool
     taken = get_connection(pool)
     with within(1), pytest.raises(ConnectionError) as caught:
-        call(client, PING, limit, pool_wait=0.05)
+        call(client, PING, limit, urgent=True)
     assert transport.is_exhausted(caught.value)
-    waiting = start(lambda: call(client, PING, limit, pool_wait=60))
-    time.sleep(0.05)
+    waits = threading.Event()
+    pause = time.sleep
+    monkeypatch.setattr(time, "sleep", lambda seconds: (waits.set(), pause(seconds)))
+    waiting = start(lambda: call(client, PING, limit))
+    waits.wait(60)
     pool.release(taken)
     assert waiting.result(60) == [b"PONG"]
 
