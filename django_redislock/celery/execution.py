@@ -7,10 +7,10 @@ was called, the process that learns of it releases the queue lock.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+import random
+from collections.abc import Callable, Iterator
 from contextlib import suppress
-from functools import partial
-from typing import Any, cast
+from typing import Any, NoReturn, cast
 
 from celery import Task
 from celery.app.autoretry import add_autoretry_behaviour
@@ -19,22 +19,19 @@ from celery.exceptions import Ignore, Reject, Retry
 from celery.signals import task_failure, task_postrun, task_prerun, task_revoked
 from celery.states import RETRY, REVOKED, SUCCESS
 
+from django_redislock import validators
+from django_redislock.exceptions import AlreadyRunning
 from django_redislock.introspection import reject_deferred_result
 from django_redislock.lock_types import BaseLock
-from django_redislock.tasks.execution import Execution, runs_under
+from django_redislock.tasks.conflict import Conflict
+from django_redislock.tasks.execution import Execution
 from django_redislock.tasks.single import Call
 
-from .conflict import TaskConflict
-from .message import (
-    Message,
-    TaskCall,
-    call_of,
-    seconds_until,
-    single_of,
-    under_way,
-)
+from .message import AGAIN, CONFLICTS, Message, call_of, seconds_until, single_of, under_way
 
 logger = logging.getLogger("django_redislock")
+
+MAX_BACK_OFF_SECONDS = 60
 
 
 @task_prerun.connect
@@ -80,101 +77,130 @@ def release_queue_lock(task: Any, request: Any, headers: dict[str, Any] | None =
 
 
 def _release_queue_lock_of(message: Message) -> None:
-    single, options = message.single, message.single.options
-    if not options.may_have_queue_lock:
+    single = message.single
+    if not single.options.may_have_queue_lock:
         return
-    call = call_of(single, message.task, message.task_id, message.args, message.kwargs)
+    call = message.call
 
-    def names() -> set[str]:
+    def names() -> Iterator[str]:
         """Return the names of all locks that the message can hold."""
-        taken = message.queue_lock if options.locking.when_sent else None
-        if taken and not (options.locking.separate and options.holds_on_retry):
-            return {taken}
+        if message.queue_lock:
+            yield message.queue_lock
         name = single.name_of(call)
-        return {name, taken or single.queue_lock_name(name)}
+        yield from {name, single.queue_lock_name(name)} - {message.queue_lock}
 
-    single.release_queue_locks(call, names)
+    single.release_queue_locks(call, names())
 
 
 class TaskExecution(Execution):
     """One call of the function of a Celery task."""
 
-    call: TaskCall
-    conflict_class = TaskConflict
+    def __init__(self, call: Call, message: Message) -> None:
+        super().__init__(call)
+        self.message, self.task = message, message.task
 
     def run(self) -> Any:
         """Run the function under its locks, or do what `on_conflict` says."""
-        message = self.call.message
-        message.has_started = message.is_running = True
+        self.message.has_started = self.message.is_running = True
         try:
-            return self._run()
+            return super().run()
         finally:
-            message.is_running = False
+            self.message.is_running = False
 
-    def _run(self) -> Any:
-        locking, message = self.single.options.locking, self.call.message
-        name = self.single.name_of(self.call)
-        body, queue_lock_name = self._call_function, name
-        if locking.when_sent:
-            queue_lock_name = self.single.queue_lock_name(name)
-            if message.is_replaceable and self._has_ended(REVOKED):
-                logger.info("Replaced task ignored: task=%s", self.call)
-                raise Ignore("A newer task has replaced this one")
-            # The arguments can have changed since it was sent.
-            if message.queue_lock and message.queue_lock != queue_lock_name:
-                self._release_queue_lock(self.single.lock(message.queue_lock))
-            if message.is_duplicate:
-                return TaskConflict(self.call, queue_lock_name).end_duplicate()
-            if not locking.while_running:
-                return self._run_after_queue(name)
-        conflict = TaskConflict(self.call, name, runs_under(self.alias, name))
-        conflict.must_run = self._must_run
-        if locking.separate:
-            conflict.must_run = True  # the queued task runs after the running one
-            body = partial(self._run_after_queue, queue_lock_name)
-        return self._run_under_lock(conflict, body)
+    def _find_queue_lock(self, name: str) -> Conflict | None:
+        message = self.message
+        if message.is_replaceable and self._has_ended(REVOKED):
+            logger.info("Replaced task ignored: task=%s", self.call)
+            raise Ignore("A newer task has replaced this one")
+        # The arguments can have changed since it was sent.
+        if message.queue_lock and message.queue_lock != name:
+            self.single.release_queue_lock(self.single.lock(message.queue_lock), self.call)
+        if not message.is_duplicate:
+            return None
+        conflict = Conflict(self.call, name)
+        conflict.error = AlreadyRunning(name, message.duplicate_of)
+        return conflict
 
     @property
     def _must_run(self) -> bool:
         """Whether the task had a queue lock and was not replaced, or began before and its process
         was killed. It then runs later instead of being skipped."""
-        message, options = self.call.message, self.single.options
-        if options.locking.when_sent and options.on_conflict != "replace" and message.queue_lock:
-            return True
-        return message.may_have_run
+        had_queue_lock = self.options.locking.when_sent and self.message.queue_lock is not None
+        is_replaced = self.options.on_conflict == "replace"
+        return self.message.may_have_run or (had_queue_lock and not is_replaced)
+
+    def _can_run_later(self, name: str) -> bool:
+        return self.message.has_queue and not self._is_inside(name)
 
     def _call_function(self) -> Any:
         call, function = self.call, self.single.function
-        if call.message.may_have_run and self._has_ended(SUCCESS):
+        if self.message.may_have_run and self._has_ended(SUCCESS):
             logger.info("Redelivered task ignored, it has already succeeded: task=%s", call)
             raise Ignore("The task has already succeeded")
         # An eager retry runs at once, so it must come after the release.
-        if self.single.options.holds_on_retry and call.message.has_queue:
-            function = with_autoretry(call.task, function)
+        if self.options.holds_on_retry and self.message.has_queue:
+            function = with_autoretry(self.task, function)
         return reject_deferred_result(self.single.function, function(*call.args, **call.kwargs))
 
     @property
     def _may_have_queue_lock(self) -> bool:
-        options = self.single.options
-        message = self.call.message  # the option can have changed since it was sent
-        return bool(
-            options.may_have_queue_lock or message.queue_lock is not None or message.retries
+        message = self.message  # the option can have changed since it was sent
+        return (
+            self.options.may_have_queue_lock
+            or message.queue_lock is not None
+            or message.retries > 0
         )
 
-    def _meets_itself(self, lock: BaseLock, conflict: TaskConflict) -> bool:  # type: ignore[override]
-        """Return whether an earlier execution of the same message still runs.
+    def _refused(self, lock: BaseLock) -> Conflict | None:
+        """Acquire the lock, unless an earlier execution of the same message still runs.
 
         With `limit` both would run. With ``"wait"`` this one would run before the result of the
         other is known. With ``"skip"`` the history would show it as skipped.
         """
-        message = self.call.message
-        may_overlap = lock.capacity > 1 or self.single.options.on_conflict == "wait"
+        message = self.message
+        if self._must_run_later and self._can_run_later(lock.name):
+            lock.on_conflict = "retry"  # for the history
+        may_overlap = lock.capacity > 1 or self.options.on_conflict == "wait"
         if message.is_redelivered or message.is_resent or (message.retries and not may_overlap):
-            return conflict.look_for_itself()
-        return False
+            conflict = Conflict(self.call, lock.name)
+            if conflict.look_for_itself():
+                return conflict
+        return super()._refused(lock)
+
+    def _settle(self, conflict: Conflict, must_run: bool = False) -> Any:
+        message, options = self.message, self.options
+        may_retry = options.on_conflict == "retry" and (
+            options.max_retries is None or message.conflicts < options.max_retries
+        )
+        can_run_later = self._can_run_later(conflict.name) and not message.is_duplicate
+        if can_run_later and (must_run or may_retry or conflict.is_with_itself):
+            self._send_again(conflict)
+        return super()._settle(conflict)
+
+    def _send_again(self, conflict: Conflict) -> NoReturn:
+        message, task = self.message, self.task
+        countdown = validators.wait("countdown", self.options.countdown)
+        if countdown is None:
+            countdown = back_off(message.conflicts)
+        # An execution that still runs has sent a fresh retry, which has not begun before.
+        is_fresh = message.retries and not message.is_redelivered
+        has_begun = message.may_have_run or (conflict.is_with_itself and not is_fresh)
+        headers = {CONFLICTS: message.conflicts + 1, AGAIN: has_begun}
+        # Not task.retry(): that counts against the task's own max_retries.
+        signature = task.signature_from_request(task.request, countdown=countdown)
+        signature.options["headers"] = {**message.headers, **headers}
+        try:
+            signature.apply_async()
+        except Exception as error:
+            # A message that is not acknowledged yet returns to its queue. Of a message that is, a
+            # failure remains the only trace.
+            if task.acks_late:
+                raise Reject(error, requeue=True) from error
+            raise
+        raise Retry(exc=conflict.error, when=countdown, sig=signature)  # type: ignore[arg-type]  # s
 
     def _seconds_kept(self, lock: BaseLock, error: BaseException | None) -> float:
-        options, message = self.single.options, self.call.message
+        options, message = self.options, self.message
         if not options.holds_on_retry:
             return 0.0
         if error is None:
@@ -191,28 +217,36 @@ class TaskExecution(Execution):
 
     def _next_call(self, error: BaseException) -> Call:
         """Return the next execution's call. It can have been sent with other arguments."""
-        message, sent = self.call.message, getattr(error, "sig", None)
+        message, sent = self.message, getattr(error, "sig", None)
         if sent is None or (message.args, message.kwargs) == (tuple(sent.args), dict(sent.kwargs)):
             return self.call
-        return call_of(self.single, message.task, message.task_id, sent.args, sent.kwargs)
+        return call_of(self.single, self.task, message.task_id, sent.args, sent.kwargs)
 
     def _has_ended(self, state: str) -> bool:
         """Return whether an earlier execution of the message has ended with a state, if the result
         backend knows it."""
-        message = self.call.message
-        if not message.task_id:
+        task_id, earlier = self.message.task_id, self.message.earlier_result
+        if not task_id:
             return False
-        ended = message.earlier_result
-        if ended is not None and ended.state == state:
+        if earlier is not None and earlier.state == state:
             with suppress(Exception):  # Celery has recorded STARTED since, or cannot now
-                ended.backend.store_result(
-                    ended.id, ended.result, ended.state, request=message.task.request
+                earlier.backend.store_result(
+                    earlier.id, earlier.result, state, request=self.task.request
                 )
             return True
         try:
-            return bool(message.task.AsyncResult(message.task_id).state == state)
+            return bool(self.task.AsyncResult(task_id).state == state)
         except Exception:  # no result backend, or it is unreachable
             return False
+
+
+def back_off(conflicts: int) -> float:
+    """Return the seconds to wait after a number of conflicts: 1, 2, 4 ... with jitter.
+
+    It is at least 1, because quorum queues of RabbitMQ delay messages by whole seconds.
+    """
+    longest = min(MAX_BACK_OFF_SECONDS, 2.0 ** min(conflicts, 10))
+    return max(1.0, longest * random.uniform(0.5, 1))  # noqa: S311  jitter is no secret
 
 
 def runs_again_in(message: Message, error: object) -> float | None:

@@ -19,10 +19,10 @@ from django.core.exceptions import ImproperlyConfigured
 
 from django_redislock.tasks.decorator import wrap
 from django_redislock.tasks.options import Options
-from django_redislock.tasks.single import Single
+from django_redislock.tasks.single import Call, Single
 
 from .execution import TaskExecution, with_autoretry
-from .message import NO_REQUEST, Message, TaskCall, message_for, single_of
+from .message import NO_REQUEST, Message, single_of, under_way
 from .sending import take_queue_lock_when_sent
 
 Install = Callable[["Task[..., Any]"], None]
@@ -59,14 +59,14 @@ class CeleryTasks:
         running: Task[..., Any] | None = state.get_current_task()
         if running is None or single_of(running) is not single:
             return None
-        message = message_for(single)
-        if message is None or message.task is not running:
+        message = under_way.items[-1] if under_way.items else None
+        # A call that the function makes of its own task is for no message.
+        if message is None or message.task is not running or message.is_running:
             message = Message(single, running, NO_REQUEST)
-        task = message.task
-        call = TaskCall(single, args, kwargs, task.name, message.task_id, message=message)
-        call.added_args = 1 if args and args[0] is task else 0
+        first = 1 if args and args[0] is running else 0
+        call = Call(single, args, kwargs, running.name, message.task_id, first, running)
         call.is_expected = message.is_expected
-        return TaskExecution(call)
+        return TaskExecution(call, message)
 
     def _install_or_disable(self, options: Options, task: Task[..., Any]) -> None:
         """Install the lock. Celery can ignore an error, and the task must not run without it."""

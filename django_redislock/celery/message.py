@@ -6,7 +6,6 @@ from them is validated here.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from inspect import Parameter, ismethod, unwrap
 from typing import Any
 
@@ -37,6 +36,9 @@ DUPLICATE = "redislock_duplicate"
 whose result is expected ends without running."""
 
 OURS = (CONFLICTS, AGAIN, PLACE, EXPECTED, DUPLICATE)
+
+FOLLOWERS = ("chord", "group", "chain", "callbacks", "errbacks")
+"""The attributes of a request that name tasks which depend on its result."""
 
 MAX_CONFLICTS = 1_000_000
 
@@ -94,23 +96,13 @@ class Message:
         self.conflicts = _count(headers.get(CONFLICTS))
         self.is_resent = bool(headers.get(AGAIN))
         self.queue_lock = _name(headers[PLACE]) if PLACE in headers else None
-        self.is_duplicate = DUPLICATE in headers
+        self.is_duplicate = DUPLICATE in headers and single.options.locking.when_sent
+        duplicate_of = headers.get(DUPLICATE)
+        self.duplicate_of = complete_id(duplicate_of) if isinstance(duplicate_of, str) else None
 
-        # Celery itself reports only these followers.
-        self.is_expected = bool(
-            headers.get(EXPECTED)
-            or getattr(request, "chord", None)
-            or getattr(request, "group", None)
-            or getattr(request, "chain", None)
-            or getattr(request, "callbacks", None)
-            or getattr(request, "errbacks", None)
+        self.is_expected = bool(headers.get(EXPECTED)) or any(
+            getattr(request, follower, None) for follower in FOLLOWERS
         )
-
-    @property
-    def duplicate_of(self) -> str | None:
-        """The id of the task that made the message a duplicate. None if unknown."""
-        found = self.headers.get(DUPLICATE)
-        return complete_id(found) if isinstance(found, str) else None
 
     @property
     def may_have_run(self) -> bool:
@@ -126,9 +118,9 @@ class Message:
         return self.single.options.on_conflict == "replace" and self.queue_lock is not None
 
     @property
-    def is_fresh_retry(self) -> bool:
-        """Whether an execution, which may still run, has sent the message in its own place."""
-        return bool(self.retries) and not (self.is_redelivered or self.is_resent)
+    def call(self) -> Call:
+        """The call of the task that the message is for."""
+        return call_of(self.single, self.task, self.task_id, self.args, self.kwargs)
 
 
 NO_REQUEST = Context()
@@ -141,42 +133,9 @@ A header can forge an attribute of `task.request`, but not this.
 """
 
 
-def message_for(single: Single) -> Message | None:
-    """Return the message that a call of a task's function is for.
-
-    A call that the function makes of its own task is for none.
-    """
-    messages = under_way.items
-    if not messages or messages[-1].single is not single or messages[-1].is_running:
-        return None
-    return messages[-1]
-
-
-def message_with(task_id: str) -> Message | None:
-    """Return the innermost message under way that has a task id."""
-    messages = reversed(under_way.items)
-    return next((each for each in messages if each.task_id == task_id), None)
-
-
-@dataclass(eq=False, slots=True)
-class TaskCall(Call):
-    """A call of the function of a Celery task."""
-
-    message: Message = field(kw_only=True)
-    """The message that the call is for. That of a direct call is empty."""
-
-    @property
-    def task(self) -> Task[..., Any]:
-        return self.message.task
-
-    @property
-    def sender(self) -> Any:
-        return self.message.task
-
-
 def call_of(
     single: Single, task: Task[..., Any], task_id: str | None, args: Any, kwargs: Any
-) -> TaskCall:
+) -> Call:
     """Return the call of a task that is sent.
 
     It leaves out keyword arguments that a task class adds to its messages, and removes before it
@@ -191,10 +150,8 @@ def call_of(
     known = {
         name: value for name, value in (kwargs or {}).items() if takes_any or name in parameters
     }
-    all_args = (*first, *(args or ()))
-    return TaskCall(
-        *(single, all_args, known, task.name, task_id or "", len(first)),
-        message=Message(single, task, NO_REQUEST),
+    return Call(
+        *(single, (*first, *(args or ())), known, task.name, task_id or "", len(first)), task=task
     )
 
 
@@ -214,10 +171,7 @@ def _headers_of(request: Any) -> dict[str, Any]:
     """
     attributes, headers = getattr(request, "__dict__", {}), getattr(request, "headers", None)
     found = dict(headers) if isinstance(headers, dict) else {}
-    for name in OURS:
-        if name in attributes:
-            found[name] = attributes[name]
-    return found
+    return found | {name: attributes[name] for name in OURS if name in attributes}
 
 
 def _count(value: object) -> int:

@@ -30,8 +30,8 @@ from .message import (
     PLACE,
     Message,
     call_of,
-    message_with,
     seconds_until,
+    under_way,
 )
 
 logger = logging.getLogger("django_redislock")
@@ -84,9 +84,10 @@ class Sending:
         # The execution of the same id that sends the message: of this task, or of a task that it
         # replaces and that runs under the same lock.
         self.runs_under_lock = runs_under(single.manager.alias, lock_name)
-        earlier = message_with(self.task_id)
-        is_own = earlier is not None and (earlier.task is task or self.runs_under_lock)
-        self.earlier: Message | None = earlier if is_own else None
+        same_id = [each for each in under_way.items if each.task_id == self.task_id]
+        self.earlier: Message | None = (
+            same_id[-1] if same_id and (same_id[-1].task is task or self.runs_under_lock) else None
+        )
         # Whether other tasks or a caller depend on the result of just this message.
         self.is_expected = call.is_expected = (
             self.has_own_id or any(map(options.get, FOLLOWERS))
@@ -106,7 +107,7 @@ class Sending:
         if self.has_own_id and self._is_queued():
             self.conflict.look()
             return self._give_way()
-        self.queue_lock.lock.on_conflict = self.conflict.policy  # for the history
+        self.queue_lock.lock.on_conflict = self.single.options.policy  # for the history
         for _ in range(MAX_LOOKS):
             # Before the queue lock is acquired: the history would show a refusal as skipped.
             for holding in self._replaceable():
@@ -146,10 +147,9 @@ class Sending:
             if predecessor:
                 return self.queue_lock.take_over(predecessor, self._lease())
             return self.queue_lock.acquire(self._lease())
-        except BaseException as error:
-            if isinstance(error, LockError) and error.held_as:  # by a task of another `limit`
+        except LockError as error:
+            if error.held_as:  # by a task of another `limit`
                 return False
-            self.queue_lock.release_later()
             raise
 
     @property

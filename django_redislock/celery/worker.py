@@ -32,7 +32,7 @@ from django_redislock.tasks.single import Single, queue_lock_token
 from django_redislock.text import error_text, printable
 
 from .execution import release_queue_lock
-from .message import Message, call_of, single_of
+from .message import Message, single_of
 
 logger = logging.getLogger("django_redislock")
 
@@ -266,9 +266,8 @@ class DeadExecution:
 
     def _under_its_name(self, single: Single) -> list[tuple[str, Holding]]:
         message = Message(single, self.request.task, self.request)
-        call = call_of(single, message.task, message.task_id, message.args, message.kwargs)
         try:
-            name = single.name_of(call)
+            name = single.name_of(message.call)
         except Exception:  # a decorator gives the function other arguments
             return []
         info = single.manager.get(name)

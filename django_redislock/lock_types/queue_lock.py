@@ -10,6 +10,7 @@ from ..engine.leases import Lease
 from ..engine.renewer import thread_renewer
 from ..engine.runners import run
 from ..engine.store import AcquireRequest
+from ..exceptions import LockError
 from ..identity import Task, info_text
 from .base import BaseLock
 
@@ -68,10 +69,7 @@ class QueueLock:
             raise
 
     def release_later(self) -> None:
-        """Release the lock in the background.
-
-        Use it if an acquisition got no reply, so that Redis may still execute it.
-        """
+        """Release the lock in the background."""
         lock, server = self.lock, self.lock._server()
         lease = Lease(
             server,
@@ -87,7 +85,12 @@ class QueueLock:
 
     def _reserve(self, request: AcquireRequest) -> protocol.Grant | None:
         self._cancel_release()
-        return run(self.lock._server().client, protocol.acquire(request, -math.inf))
+        try:
+            return run(self.lock._server().client, protocol.acquire(request, -math.inf))
+        except BaseException as error:
+            if not isinstance(error, LockError):  # else it is refused
+                self.release_later()  # Redis may have executed it, or may still do so
+            raise
 
     def _cancel_release(self) -> None:
         # An earlier attempt with this token may still be released in the background.

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from datetime import datetime
 from functools import lru_cache, partial
 from secrets import token_hex
 from typing import Any
@@ -27,17 +28,18 @@ from redis.exceptions import RedisError
 from django_redislock.lock_types import QueueLock
 from django_redislock.text import error_text
 
+from .conflict import Conflict
 from .django import (
     PACKAGES,
     POLL_SECONDS,
     SENDING,
     TRANSACTION_SECONDS,
-    TaskCall,
-    TaskConflict,
     being_sent,
+    call_of,
     check_options,
+    is_being_sent,
 )
-from .single import marked
+from .single import Call, marked
 
 logger = logging.getLogger("django_redislock")
 
@@ -98,27 +100,15 @@ class QueueLocks:
         single = marked(task.func)
         if single is None or not single.options.locking.when_sent:
             return enqueue()
-        call = TaskCall.of(single, task, args, kwargs)
-        conflict = TaskConflict(call, single.queue_lock_name(single.name_of(call)))
+        call = call_of(single, task, args, kwargs)
+        conflict = Conflict(call, single.name_of(call))
         sending = _temporary_lock(conflict.name, call)
-        while True:
-            try:
-                is_acquired = sending.acquire(SENDING_SECONDS)
-            except BaseException:
-                sending.release_later()  # Redis may have executed it
-                raise
-            if is_acquired:
-                return _enqueue_with(sending, call, enqueue)
-            while (is_held := conflict.look()) and conflict.is_with_unknown:
+        while not sending.acquire(SENDING_SECONDS):
+            while (is_held := conflict.look()) and _is_with_unknown(conflict):
                 time.sleep(POLL_SECONDS)
             if is_held:  # else it was released in the meantime
-                break
-        if conflict.error.task_id is None:  # only a task has a result
-            return enqueue()
-        if single.options.on_conflict == "raise":
-            raise conflict.error
-        conflict.skip()
-        return self._result_of(conflict)
+                return self._give_way(conflict, task, enqueue)
+        return _enqueue_with(sending, task, call, enqueue)
 
     async def aenqueue(self, task: Any, args: Any, kwargs: Any) -> Any:
         """Async version of `enqueue()`."""
@@ -127,15 +117,20 @@ class QueueLocks:
             return await super().aenqueue(task, args, kwargs)  # type: ignore[misc]  # a mixin
         return await sync_to_async(self.enqueue)(task, args, kwargs)
 
-    def _result_of(self, conflict: TaskConflict) -> Any:
-        """Return the result of the other task."""
+    def _give_way(self, conflict: Conflict, task: Any, enqueue: Callable[[], Any]) -> Any:
+        """Return the result of the other task, unless `on_conflict` says something else."""
         task_id, call = conflict.error.task_id, conflict.call
+        if task_id is None:  # only a task has a result
+            return enqueue()
+        if call.single.options.on_conflict == "raise":
+            raise conflict.error
+        conflict.skip()
         try:
             return self.get_result(task_id)  # type: ignore[attr-defined]  # a mixin
         except NO_RESULT:  # the backend stores none, or its transaction is not committed
             framework = PACKAGES[0]
             return framework.TaskResult(
-                task=call.task,
+                task=task,
                 id=task_id,
                 status=framework.TaskResultStatus.READY,
                 enqueued_at=None,
@@ -150,13 +145,18 @@ class QueueLocks:
             )
 
 
-def _temporary_lock(name: str, call: TaskCall) -> QueueLock:
+def _is_with_unknown(conflict: Conflict) -> bool:
+    """Return whether the holder is a task that is being sent, so that its id is not known yet."""
+    return conflict.holding is not None and is_being_sent(conflict.holding)
+
+
+def _temporary_lock(name: str, call: Call) -> QueueLock:
     """Return a queue lock whose token only this process knows."""
     lock, task = call.single.lock(name, call), (call.name, call.task_id)
     return QueueLock(lock, f"queued-{token_hex(16)}", task, **{SENDING: True})
 
 
-def _enqueue_with(sending: QueueLock, call: TaskCall, enqueue: Callable[[], Any]) -> Any:
+def _enqueue_with(sending: QueueLock, task: Any, call: Call, enqueue: Callable[[], Any]) -> Any:
     """Enqueue a task under its temporary queue lock, and keep the lock until the task starts."""
     before, is_queued = being_sent.set(sending), False
     try:
@@ -168,14 +168,14 @@ def _enqueue_with(sending: QueueLock, call: TaskCall, enqueue: Callable[[], Any]
             with suppress(RedisError):  # it expires
                 sending.release()
     if is_queued:
-        _keep(sending, replace(call, task_id=str(result.id)))
+        _keep(sending, replace(call, task_id=str(result.id)), task.run_after)
     return result
 
 
-def _keep(sending: QueueLock, call: TaskCall) -> None:
+def _keep(sending: QueueLock, call: Call, run_after: datetime | None) -> None:
     queue_lock = call.single.queue_lock(sending.lock, call)
     seconds = call.single.options.max_queue_seconds
-    if run_after := call.task.run_after:
+    if run_after:
         seconds += max(0.0, (run_after - timezone.now()).total_seconds())
     if transaction.get_connection().in_atomic_block:  # a rollback can make the task disappear
         uncommitted = _temporary_lock(sending.lock.name, call)

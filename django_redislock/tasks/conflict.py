@@ -1,10 +1,8 @@
-"""A call whose lock is not free, and what happens to it."""
+"""The conflict of a call whose lock is not free, and who holds that lock."""
 
 from __future__ import annotations
 
 import logging
-from functools import cached_property
-from typing import Any
 
 from redis.exceptions import RedisError
 
@@ -28,68 +26,38 @@ class Conflict:
     Args:
         call: The call.
         name: The name of the lock.
-        inside: Whether the call is made inside the instance that holds the lock.
     """
 
     holding: Holding | None = None
     """The hold that was read last."""
 
-    def __init__(self, call: Call, name: str, inside: bool = False) -> None:
-        self.call, self.single = call, call.single
-        self.name, self.inside = name, inside
-
-    @cached_property
-    def error(self) -> AlreadyRunning:
+    def __init__(self, call: Call, name: str) -> None:
+        self.call, self.name = call, name
+        self.error = AlreadyRunning(name)
         """The error that names the holder, if it is known."""
-        return AlreadyRunning(self.name)
 
     def look(self) -> bool:
         """Read who holds the lock, and return whether anybody does."""
-        self.holding = None
         try:
-            return self._read(self.single.manager.get(self.name))
+            return self._read(self.call.single.manager.get(self.name))
         except RedisError:
             return True
 
     async def alook(self) -> bool:
         """Async version of `look()`."""
         try:
-            return self._read(await self.single.manager.aget(self.name))
+            return self._read(await self.call.single.manager.aget(self.name))
         except RedisError:
             return True
 
     def look_for_itself(self) -> bool:
         """Return whether an earlier execution of the same message still runs."""
-        info = self.single.manager.get(self.name)
+        info = self.call.single.manager.get(self.name)
         for holding in info.holders if info else ():
             if self._is_itself(holding) and holding.timeout and not holding.metadata.get("queued"):
                 self._set_holder(holding)
                 return True
         return False
-
-    def _read(self, info: LockInfo | None) -> bool:
-        if info is not None and info.holders:
-            # A holder in cooldown has no lease.
-            found = max(info.holders, key=lambda each: (self._is_itself(each), each.timeout > 0))
-            self._set_holder(found)
-        return info is not None
-
-    def _set_holder(self, holding: Holding) -> None:
-        task_id = self.call.task_id
-        if not self._is_itself(holding):
-            task_id = complete_id(holding.holder.task_id)
-        self.holding = holding
-        self.error = AlreadyRunning(
-            self.name,
-            task_id,
-            holding.ttl,
-            held_by=holder_text(holding) if holding.holder.host else None,
-            in_cooldown=not holding.timeout,
-        )
-
-    def _is_itself(self, holding: Holding) -> bool:
-        task_id = self.call.task_id
-        return bool(task_id) and holding.holder.task_id == recorded_id(str(task_id))
 
     @property
     def is_with_itself(self) -> bool:
@@ -97,26 +65,9 @@ class Conflict:
 
         It is about to end after ``self.retry()``, or its message was delivered twice.
         """
-        task_id = self.call.task_id
-        return task_id is not None and task_id == self.error.task_id and not self.inside
+        return self.call.task_id is not None and self.call.task_id == self.error.task_id
 
-    @property
-    def policy(self) -> str:
-        """The policy that `settle()` follows."""
-        on_conflict = self.single.options.on_conflict
-        # When a task starts, no task is queued that it could replace.
-        return "skip" if on_conflict == "replace" else on_conflict
-
-    def settle(self) -> Any:
-        """Do what `on_conflict` says.
-
-        ``"wait"`` has waited, and ``"retry"`` has no queue here.
-        """
-        if self.single.options.on_conflict in ("skip", "replace"):
-            return self.skip()
-        raise self.error
-
-    def skip(self) -> Any:
+    def skip(self) -> None:
         """Log a warning and send `task_skipped`. The task then completes without running."""
         call, error = self.call, self.error
         event = "Task skipped" if call.task_name else "Call skipped"
@@ -126,10 +77,33 @@ class Conflict:
             reason = f"holder={error.task_id or error.held_by or 'unknown'!r}"
         logger.warning("%s: task=%s name=%r %s", event, call, self.name, reason)
         task_skipped.send_robust(
-            sender=call.sender,
+            sender=call.single.decorated if call.task is None else call.task,
             name=self.name,
             task_id=call.task_id,
             holder_task_id=error.task_id,
             args=call.sent_args,
             kwargs=call.kwargs,
         )
+
+    def _read(self, info: LockInfo | None) -> bool:
+        self.holding = None
+        if info is not None and info.holders:
+            # A holder in cooldown has no lease.
+            found = max(info.holders, key=lambda each: (self._is_itself(each), each.timeout > 0))
+            self._set_holder(found)
+        return info is not None
+
+    def _set_holder(self, holding: Holding) -> None:
+        is_itself = self._is_itself(holding)
+        self.holding = holding
+        self.error = AlreadyRunning(
+            self.name,
+            self.call.task_id if is_itself else complete_id(holding.holder.task_id),
+            holding.ttl,
+            held_by=holder_text(holding) if holding.holder.host else None,
+            in_cooldown=not holding.timeout,
+        )
+
+    def _is_itself(self, holding: Holding) -> bool:
+        task_id = self.call.task_id
+        return bool(task_id) and holding.holder.task_id == recorded_id(str(task_id))

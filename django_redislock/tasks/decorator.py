@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection
 from typing import Any, Literal, Protocol, TypeVar, overload
 from weakref import WeakSet
 
+from django_redislock import validators
 from django_redislock.introspection import is_async, is_generator
 from django_redislock.names import short_repr
 from django_redislock.validators import Seconds
@@ -82,24 +83,7 @@ def single_instance(
 
 
 def single_instance(
-    function: Callable[..., Any] | EnqueuedTask | None = None,
-    /,
-    *,
-    unique_on: Collection[str] | None = None,
-    key: str | Callable[..., str] | None = None,
-    mode: ModeName = "while_executing",
-    on_conflict: OnConflict = "skip",
-    timeout: Seconds | None = None,
-    blocking_timeout: Seconds | None = None,
-    countdown: Seconds | None = None,
-    max_retries: int | None = None,
-    limit: int | Callable[..., int] | None = None,
-    at_least_for: Seconds = 0,
-    max_hold: Seconds | None = None,
-    queue_timeout: Seconds | None = None,
-    hold_on_retry: bool | None = None,
-    on_lost: Callable[..., Any] | Literal["abort"] | None = None,
-    using: str | None = None,
+    function: Callable[..., Any] | EnqueuedTask | None = None, /, **options: Any
 ) -> Any:
     """Let a task, or any other function, run only once at a time.
 
@@ -191,26 +175,10 @@ def single_instance(
             `django.tasks` or its backend cannot do what the options say.
         redis.exceptions.ConnectionError: When the task is sent or starts, if Redis is unreachable.
     """
-    options = Options(
-        unique_on=unique_on,
-        key=key,
-        mode=mode,
-        on_conflict=on_conflict,
-        timeout=timeout,
-        blocking_timeout=blocking_timeout,
-        countdown=countdown,
-        max_retries=max_retries,
-        limit=limit,
-        at_least_for=at_least_for,
-        max_hold=max_hold,
-        queue_timeout=queue_timeout,
-        hold_on_retry=hold_on_retry,
-        on_lost=on_lost,
-        using=using,
-    )
+    validators.check_options("single_instance", options, Options.__annotations__)
     if function is None:
-        return functools.partial(_decorate, options)
-    return _decorate(options, function)
+        return functools.partial(_decorate, Options(**options))
+    return _decorate(Options(**options), function)
 
 
 def _decorate(options: Options, target: Any) -> Any:

@@ -6,7 +6,7 @@ import sys
 import time
 from contextlib import suppress
 from contextvars import ContextVar
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import Any
 
@@ -85,8 +85,8 @@ def end_run(task_result: Any, **_: Any) -> None:
     # Perhaps it failed before its function was called.
     if single is not None and single.options.locking.when_sent:
         args, kwargs = task_result.args, task_result.kwargs
-        call = TaskCall.of(single, task, args, kwargs, str(task_result.id))
-        single.release_queue_locks(call, lambda: [single.name_of(call)])
+        call = call_of(single, task, args, kwargs, str(task_result.id))
+        single.release_queue_locks(call, map(single.name_of, [call]))
 
 
 for package in PACKAGES:
@@ -111,47 +111,23 @@ def is_being_sent(holding: Holding, task_id: str | None = None) -> bool:
     return bool(holding.metadata.get(SENDING)) and holding.holder.task_id in (None, task_id)
 
 
-@dataclass(eq=False, slots=True)
-class TaskCall(Call):
-    """The call of the function of a task."""
-
-    task: Any = field(kw_only=True)
-
-    @classmethod
-    def of(
-        cls, single: Single, task: Any, args: Any, kwargs: Any, task_id: str | None = None
-    ) -> TaskCall:
-        """Return the call of a task that is enqueued with these arguments."""
-        added = (None,) if task.takes_context else ()
-        name = task.module_path
-        return cls(single, (*added, *args), kwargs, name, task_id, len(added), task=task)
-
-    @property
-    def sender(self) -> Any:
-        # A backend makes a copy of the task. A receiver knows the task of the module.
-        return import_string(self.task.module_path)
-
-
-class TaskConflict(Conflict):
-    """A task whose lock is not free."""
-
-    call: TaskCall
-
-    @property
-    def is_with_unknown(self) -> bool:
-        """Whether the holder is a task that is being sent, so that its id is not known yet."""
-        return self.holding is not None and is_being_sent(self.holding)
-
-    def skip(self) -> dict[str, str] | None:
-        """Skip the task, and return the record of that, which becomes its return value."""
-        super().skip()
-        return {SKIPPED: str(self.error)} if self.call.task_name else None  # a direct call
+def call_of(single: Single, task: Any, args: Any, kwargs: Any, task_id: str | None = None) -> Call:
+    """Return the call of a task that is enqueued with these arguments."""
+    added = (None,) if task.takes_context else ()
+    name = task.module_path
+    # A backend makes a copy of the task. A receiver of signals knows the task of the module.
+    return Call(
+        *(single, (*added, *args), kwargs, name, task_id, len(added)), task=import_string(name)
+    )
 
 
 class TaskExecution(Execution):
     """The execution of a task by a backend."""
 
-    conflict_class = TaskConflict
+    def _settle(self, conflict: Conflict, must_run: bool = False) -> dict[str, str] | None:
+        """Skip the task, and return the record of that, which becomes its return value."""
+        super()._settle(conflict)
+        return {SKIPPED: str(conflict.error)} if self.call.task_name else None  # a direct call
 
     def _find_queue_lock(self, name: str) -> None:
         """Wait until the sender of the task knows its id. Without an id, use any queue lock.
@@ -205,8 +181,10 @@ class DjangoTasks:
         check_options(single.options)
         run.has_begun = True
         task, task_id = run.result.task, str(run.result.id)
-        call = TaskCall(single, args, kwargs, task.module_path, task_id, task=task)
-        call.added_args = int(task.takes_context)
+        call = Call(
+            *(single, args, kwargs, task.module_path, task_id, int(task.takes_context)),
+            task=import_string(task.module_path),
+        )
         sending = being_sent.get() if single.options.locking.when_sent else None
         if sending is not None:
             call.other_queue_token = sending.token

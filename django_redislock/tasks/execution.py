@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable
 from contextlib import nullcontext
 from contextvars import ContextVar
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 from asgiref.sync import sync_to_async
@@ -94,33 +95,35 @@ class Stack(Generic[T]):
 class Execution:
     """One call of a single-instance function."""
 
-    conflict_class: type[Conflict] = Conflict
-
     def __init__(self, call: Call) -> None:
-        self.call, self.single = call, call.single
+        self.call, self.single, self.options = call, call.single, call.single.options
         self.alias = call.single.manager.alias
 
     def run(self) -> Any:
         """Run the function under its locks, or do what `on_conflict` says."""
-        locking, name = self.single.options.locking, self.single.name_of(self.call)
-        if locking.when_sent:
-            self._find_queue_lock(name)
-        if locking.while_running:
-            return self._run_under_lock(self._conflict(name), self._call_function)
-        return self._run_after_queue(name)
+        locking, name = self.options.locking, self.single.name_of(self.call)
+        if not locking.when_sent:
+            return self._run_under_lock(name, self._call_function)
+        queue_lock_name = self.single.queue_lock_name(name)
+        if conflict := self._find_queue_lock(queue_lock_name):
+            return self._settle(conflict)
+        if not locking.while_running:
+            return self._run_after_queue(name)
+        if locking.separate:
+            return self._run_under_lock(name, partial(self._run_after_queue, queue_lock_name))
+        return self._run_under_lock(name, self._call_function)
 
     async def arun(self) -> Any:
-        """Async version of `run()`."""
-        locking, name = self.single.options.locking, self.single.name_of(self.call)
+        """Async version of `run()`. No framework has separate queue locks for it."""
+        locking, name = self.options.locking, self.single.name_of(self.call)
         if locking.when_sent:
             await sync_to_async(self._find_queue_lock)(name)
         if not locking.while_running:
             after_queue = await sync_to_async(self._after_queue)(name)
-            return after_queue.settle() if after_queue else await self._acall_function()
-        conflict = self._conflict(name)
-        lock = self.single.lock(name, self.call, self.single.options.on_lost)
-        if await self._arefused(lock, conflict):
-            return conflict.settle()
+            return self._settle(after_queue) if after_queue else await self._acall_function()
+        lock = self.single.lock(name, self.call, self.options.on_lost)
+        if conflict := await self._arefused(lock):
+            return self._settle(conflict)
         try:
             with Held(self.alias, lock):
                 return await self._acall_function()
@@ -139,67 +142,70 @@ class Execution:
         result = await function(*self.call.args, **self.call.kwargs)
         return reject_deferred_result(function, result)
 
+    def _settle(self, conflict: Conflict, must_run: bool = False) -> Any:
+        """Do what `on_conflict` says, or let a task that must run do so later.
+
+        Here, ``"wait"`` has waited, and there is no queue for a later execution.
+        """
+        if self.options.policy != "skip":
+            raise conflict.error
+        conflict.skip()
+
     # The lock
 
-    def _run_under_lock(self, conflict: Conflict, body: Callable[[], Any]) -> Any:
-        on_lost = self.single.options.on_lost
+    def _run_under_lock(self, name: str, body: Callable[[], Any]) -> Any:
+        on_lost = self.options.on_lost
         abort = Abort() if on_lost == "abort" else None
-        lock = self.single.lock(conflict.name, self.call, abort or on_lost)
-        kept, refused = 0.0, False
+        lock = self.single.lock(name, self.call, abort or on_lost)
+        kept, conflict = 0.0, None
         # A soft time limit can interrupt between any two lines.
         try:
-            refused = self._refused(lock, conflict)
-            if refused:
-                return conflict.settle()
-            with Held(self.alias, lock), abort or NO_ABORT:
-                if abort:
-                    lock.assert_held()  # a loss before this line was not reported to `abort`
-                result = body()
-            kept = self._seconds_kept(lock, None)
-            return result
+            conflict = self._refused(lock)
+            if conflict is None:
+                with Held(self.alias, lock), abort or NO_ABORT:
+                    if abort:
+                        lock.assert_held()  # a loss before this line was not reported to `abort`
+                    result = body()
+                kept = self._seconds_kept(lock, None)
+                return result
         except BaseException as error:
             kept = self._seconds_kept(lock, error)
             raise
         finally:
-            if not refused:
+            if conflict is None:
                 self._release(lock, kept)
+        return self._settle(conflict, self._must_run_later)
 
-    def _refused(self, lock: BaseLock, conflict: Conflict) -> bool:
-        """Acquire the lock, or find out who holds it and return True."""
-        if self._meets_itself(lock, conflict):
-            return True
-        self._prepare(lock, conflict)
-        if self._acquires(lock, blocking=self._waits(conflict)):
-            return False
+    def _refused(self, lock: BaseLock) -> Conflict | None:
+        """Acquire the lock, or return the conflict with its holder."""
+        blocking = self._prepare(lock)
         for _ in range(MAX_LOOKS):
-            if conflict.look():
+            if self._acquires(lock, blocking=blocking):
+                return None
+            conflict, blocking = Conflict(self.call, lock.name), False
+            if conflict.look():  # else it was released in the meantime
                 break
-            if self._acquires(lock):  # it was released in the meantime
-                return False
-        return True
+        return conflict
 
-    async def _arefused(self, lock: BaseLock, conflict: Conflict) -> bool:
-        self._prepare(lock, conflict)
-        if await lock.aacquire(blocking=self._waits(conflict)):
-            return False
+    async def _arefused(self, lock: BaseLock) -> Conflict | None:
+        blocking = self._prepare(lock)
         for _ in range(MAX_LOOKS):
+            if await lock.aacquire(blocking=blocking):
+                return None
+            conflict, blocking = Conflict(self.call, lock.name), False
             if await conflict.alook():
                 break
-            if await lock.aacquire(blocking=False):
-                return False
-        return True
+        return conflict
 
-    def _prepare(self, lock: BaseLock, conflict: Conflict) -> None:
+    def _prepare(self, lock: BaseLock) -> bool:
+        """Prepare an acquisition, and return whether it waits for the lock."""
         if self._may_have_queue_lock:
             lock.predecessor = self.call.queue_token
-        lock.on_conflict = conflict.policy  # for the history
+        return self.options.on_conflict == "wait" and not self._is_inside(lock.name)
 
-    def _waits(self, conflict: Conflict) -> bool:
-        return self.single.options.on_conflict == "wait" and not conflict.inside
-
-    def _meets_itself(self, lock: BaseLock, conflict: Conflict) -> bool:
-        """Return whether an earlier execution of the same message still runs."""
-        return False
+    def _is_inside(self, name: str) -> bool:
+        """Return whether the call is made inside the instance that holds the lock."""
+        return runs_under(self.alias, name)
 
     def _acquires(self, lock: BaseLock, *, blocking: bool = False) -> bool:
         """Acquire a lock.
@@ -212,45 +218,47 @@ class Execution:
         except LockError as error:
             if not error.held_as:
                 raise
-            return self._release_queue_lock(lock) and self._acquires(lock, blocking=blocking)
-
-    def _conflict(self, name: str) -> Conflict:
-        return self.conflict_class(self.call, name, runs_under(self.alias, name))
+            released = self.single.release_queue_lock(lock, self.call)
+            return released and self._acquires(lock, blocking=blocking)
 
     # The queue lock
 
-    def _find_queue_lock(self, name: str) -> None:
-        """Find the queue lock of the task, if it is not the one that belongs to its id."""
+    def _find_queue_lock(self, name: str) -> Conflict | None:
+        """Find the queue lock of the task, or return a conflict that is known already."""
+        return None
 
     @property
     def _must_run(self) -> bool:
         """Whether the task runs also if it has lost its queue lock to another task."""
         return False
 
-    def _release_queue_lock(self, lock: BaseLock) -> bool:
-        return bool(self.call.queue_token) and self.single.queue_lock(lock, self.call).release()
+    @property
+    def _must_run_later(self) -> bool:
+        """Whether a task whose lock is not free runs later, whatever `on_conflict` says."""
+        # In a mode with separate locks, the queued task runs after the running one.
+        return self._must_run or self.options.locking.separate
 
     @property
     def _may_have_queue_lock(self) -> bool:
-        return self.single.options.may_have_queue_lock
+        return self.options.may_have_queue_lock
 
     def _run_after_queue(self, name: str) -> Any:
         """Release the queue lock when the task starts, and call the function."""
         conflict = self._after_queue(name)
-        return conflict.settle() if conflict else self._call_function()
+        return self._settle(conflict) if conflict else self._call_function()
 
     def _after_queue(self, name: str) -> Conflict | None:
         """Release the queue lock, or return the conflict with its holder."""
         if self._end_queue(name) or self._must_run:
             return None
-        conflict = self._conflict(name)
+        conflict = Conflict(self.call, name)
         return conflict if conflict.look() else None
 
     def _end_queue(self, name: str) -> bool:
         """Release the queue lock, and return whether the task held it."""
-        lock, options = self.single.lock(name, self.call), self.single.options
-        if not options.at_least_for or options.locking.separate:
-            return self._release_queue_lock(lock)
+        lock = self.single.lock(name, self.call)
+        if not self.options.at_least_for or self.options.locking.separate:
+            return self.single.release_queue_lock(lock, self.call)
         # The cooldown counts from the start of the task.
         lock.predecessor = self.call.queue_token
         acquired = self._acquires(lock)

@@ -1,72 +1,59 @@
-"""The name of the lock, from a readable text for each argument of the call.
+"""The part of a lock's name that depends on the arguments: a readable text for each of them.
 
 The text is the same before and after the argument was sent as JSON.
 """
 
-from __future__ import annotations
-
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Context, Decimal
 from enum import Enum
 from inspect import Parameter, Signature
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import UUID
 
 from django.core.exceptions import ImproperlyConfigured
 from django.db.models import Model
 from django.utils.duration import duration_iso_string
 
-from django_redislock.names import Template, arguments, check_name, fit_name
+from django_redislock.names import arguments
 
-if TYPE_CHECKING:
-    from .options import Options
-    from .single import Call
-
-KeyOf = Callable[["Call"], str]
-
-JSON_KEYS = (str, int, float, bool, type(None))
+JSON_KEYS = (int, float, bool, type(None))
+"""The types of dictionary keys that JSON turns into strings."""
 
 
-def key_maker(options: Options, signature: Signature) -> KeyOf:
-    """Return what makes the lock's name for a call.
+def arguments_text(unique_on: Collection[str], signature: Signature) -> Callable[..., str]:
+    """Return what makes a text of the arguments of a call, in the order of the signature.
 
-    Raises `ImproperlyConfigured` if an option names an argument that
-    `signature` does not have.
+    Args:
+        unique_on: The names of the arguments, or ``"*"`` for all.
+        signature: The signature of the function.
+
+    Returns:
+        A function of the positional arguments, the keyword arguments, and the number of positional
+        arguments that are not part of ``"*"``.
+
+    Raises:
+        ImproperlyConfigured: The signature has no such parameter.
     """
-    key = options.key
-    if callable(key):
-        return lambda call: check_name(key(*call.sent_args, **call.kwargs), "the result of key")
-    if key is not None:
-        template = Template(key, signature, "key")
-        return lambda call: template.of_call(call.args, call.kwargs)
-    if options.unique_on is None:
-        return lambda call: fit_name(call.name)
-    return _key_of_arguments(
-        None if options.unique_on == "*" else set(options.unique_on), signature
-    )
-
-
-def _key_of_arguments(unique_on: set[str] | None, signature: Signature) -> KeyOf:
-    """Return what makes a name of these arguments, or of all, in the order of the signature."""
     parameters = signature.parameters
+    wanted = set() if unique_on == "*" else set(unique_on)
     by_kind = {each.kind: name for name, each in parameters.items()}
     keywords = by_kind.get(Parameter.VAR_KEYWORD, "")
-    unknown = sorted((unique_on or set()).difference(parameters))
+    unknown = sorted(wanted.difference(parameters))
     if unknown and not keywords:
         raise ImproperlyConfigured(
             f"unique_on names {', '.join(map(repr, unknown))}, but the function has no such"
             f" parameter (its parameters: {', '.join(parameters) or 'none'})"
         )
-    known = [name for name in parameters if unique_on is None or name in unique_on]
+    known = [name for name in parameters if unique_on == "*" or name in wanted]
 
-    def key_of(call: Call) -> str:
-        given = arguments(signature, call.args, call.kwargs)
-        if keywords and unique_on:
+    def text_for(args: tuple[Any, ...], kwargs: dict[str, Any], added_args: int) -> str:
+        given = arguments(signature, args, kwargs)
+        if unknown:
             given = {**given[keywords], **given}
         texts = []
-        for name in known + unknown if unique_on else known[call.added_args :]:
+        for name in known[added_args:] if unique_on == "*" else known + unknown:
             if name not in given:
                 raise ValueError(f"unique_on names {name!r}, which this call does not have")
             try:
@@ -75,9 +62,9 @@ def _key_of_arguments(unique_on: set[str] | None, signature: Signature) -> KeyOf
                 raise type(error)(
                     f"Argument {name!r} cannot be part of the lock name: {error}"
                 ) from error
-        return fit_name(f"{call.name}:{','.join(texts)}" if texts else call.name)
+        return ",".join(texts)
 
-    return key_of
+    return text_for
 
 
 def text_of(value: object) -> str:
@@ -134,8 +121,9 @@ def _item_texts(items: Iterable[tuple[Any, Any]]) -> list[str]:
     texts = []
     for key, item in items:
         text = text_of(key)
-        is_converted = isinstance(key, JSON_KEYS) and not isinstance(key, str)
-        texts.append(f"{json.dumps(text) if is_converted else text}:{text_of(item)}")
+        if isinstance(key, JSON_KEYS) and not isinstance(key, str):
+            text = json.dumps(text)
+        texts.append(f"{text}:{text_of(item)}")
     return sorted(texts)
 
 

@@ -1,6 +1,6 @@
 """The options of `single_instance`, checked when the module is imported."""
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal
@@ -46,45 +46,96 @@ WHEN_SENT = ("skip", "raise", "replace")
 """The policies for a conflict of queue locks."""
 
 
-def _limit(option: str, value: object) -> object:
+def _choice(choices: Collection[str], option: str, value: object) -> None:
+    if value not in choices:
+        raise ValueError(
+            f"{option}={short_repr(value)} is not one of {', '.join(map(repr, choices))}"
+        )
+
+
+def _str(option: str, value: object) -> None:
+    if not isinstance(value, str):
+        raise TypeError(
+            f"{option} must be a str, not {short_repr(value)} ({type(value).__name__})"
+        )
+
+
+def _argument_names(option: str, value: object) -> None:
+    if value == "*":
+        return
+    wanted = f"{option} must be a list of argument names, or '*' for all, not {short_repr(value)}"
+    if not isinstance(value, (str, list, tuple, set, frozenset)):
+        raise TypeError(f"{wanted} ({type(value).__name__})")
+    if isinstance(value, str) or not value:
+        raise ValueError(wanted)
+    for name in value:
+        _str(f"each name in {option}", name)
+
+
+def _key(option: str, value: object) -> None:
+    if not (isinstance(value, str) or callable(value)):
+        raise TypeError(
+            f"{option} must be a template (str) or a callable, not {short_repr(value)}"
+            f" ({type(value).__name__})"
+        )
+
+
+def _limit(option: str, value: object) -> None:
     validate = validators.callback if callable(value) else validators.count
-    return validate(option, value)
+    validate(option, value)
+
+
+def _cache_alias(option: str, value: object) -> None:
+    _str(option, value)
+    if settings.configured and value not in settings.CACHES:
+        known = ", ".join(map(repr, settings.CACHES))
+        raise ValueError(
+            f"{option}={without_secrets(short_repr(value))} is not a cache alias. CACHES has:"
+            f" {known}"
+        )
 
 
 VALIDATORS: dict[str, Callable[[str, Any], object]] = {
+    "unique_on": _argument_names,
+    "key": _key,
     "timeout": validators.lease,
     "blocking_timeout": validators.wait,
     "countdown": validators.wait,
     "max_retries": partial(validators.count, least=0),
     "limit": _limit,
+    "max_hold": validators.lease,
     "queue_timeout": validators.lease,
     "hold_on_retry": validators.flag,
     "on_lost": validators.on_lost,
+    "using": _cache_alias,
 }
 """The validators of the options that are not None."""
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False, slots=True, kw_only=True)
 class Options:
     """The options of `single_instance`, which documents them."""
 
-    unique_on: Collection[str] | None
-    key: str | Callable[..., str] | None
-    mode: str
-    on_conflict: str
-    timeout: Seconds | None
-    blocking_timeout: Seconds | None
-    countdown: Seconds | None
-    max_retries: int | None
-    limit: int | Callable[..., int] | None
-    at_least_for: Seconds
-    max_hold: Seconds | None
-    queue_timeout: Seconds | None
-    hold_on_retry: bool | None
-    on_lost: Callable[..., Any] | Literal["abort"] | None
-    using: str | None
+    unique_on: Collection[str] | None = None
+    key: str | Callable[..., str] | None = None
+    mode: str = "while_executing"
+    on_conflict: str = "skip"
+    timeout: Seconds | None = None
+    blocking_timeout: Seconds | None = None
+    countdown: Seconds | None = None
+    max_retries: int | None = None
+    limit: int | Callable[..., int] | None = None
+    at_least_for: Seconds = 0
+    max_hold: Seconds | None = None
+    queue_timeout: Seconds | None = None
+    hold_on_retry: bool | None = None
+    on_lost: Callable[..., Any] | Literal["abort"] | None = None
+    using: str | None = None
 
     locking: Locking = field(init=False)
+
+    policy: str = field(init=False)
+    """The policy when a task starts. No task is queued then that it could replace."""
 
     holds_on_retry: bool = field(init=False)
     """Whether the lock is kept for the task's own retry."""
@@ -95,29 +146,34 @@ class Options:
     max_queue_seconds: float = field(init=False)
     """The lease of a queue lock."""
 
+    of_lock: dict[str, Any] = field(init=False)
+    """The options of the lock. A lock validates each of them again, so only those that are set."""
+
     def __post_init__(self) -> None:
-        _check_choice("mode", self.mode, tuple(MODES))
-        _check_choice("on_conflict", self.on_conflict, POLICIES)
+        _choice(MODES, "mode", self.mode)
+        _choice(POLICIES, "on_conflict", self.on_conflict)
+        validators.at_least("at_least_for", self.at_least_for)
         for option, validate in VALIDATORS.items():
             if getattr(self, option) is not None:
                 validate(option, getattr(self, option))
-        validators.at_least("at_least_for", self.at_least_for)
+
         self.locking = locking = MODES[self.mode]
+        self.policy = "skip" if self.on_conflict == "replace" else self.on_conflict
         self.holds_on_retry = (
             locking.when_sent and locking.while_running and not locking.separate
             if self.hold_on_retry is None
             else self.hold_on_retry
         )
         self.may_have_queue_lock = locking.when_sent or self.holds_on_retry
-        self.max_queue_seconds = (
-            QUEUE_TIMEOUT_SECONDS
-            if self.queue_timeout is None
-            else validators.lease("queue_timeout", self.queue_timeout)
-        )
+        queue_timeout = QUEUE_TIMEOUT_SECONDS if self.queue_timeout is None else self.queue_timeout
+        self.max_queue_seconds = validators.seconds("queue_timeout", queue_timeout)
+        self.of_lock = {}
+        for option in ("timeout", "blocking_timeout", "max_hold"):
+            if getattr(self, option) is not None:
+                self.of_lock[option] = getattr(self, option)
+        if self.at_least_for:
+            self.of_lock["at_least_for"] = self.at_least_for
         self._check_combination()
-        self._check_max_hold()
-        self._check_name()
-        _check_using(self.using)
 
     def _check_combination(self) -> None:
         mode, locking, on_conflict = f"mode={self.mode!r}", self.locking, self.on_conflict
@@ -152,70 +208,16 @@ class Options:
                 f"queue_timeout={self.queue_timeout!r} has no effect with {mode}. It requires"
                 " hold_on_retry=True or a mode that locks when the task is sent."
             )
-
-    def _check_max_hold(self) -> None:
-        if self.max_hold is None:
-            return
-        timeout = self.timeout
-        if timeout is None and settings.configured:
-            timeout = conf.timeout
-        if timeout is None:
-            validators.lease("max_hold", self.max_hold)
-        else:
+        timeout = conf.timeout if self.timeout is None and settings.configured else self.timeout
+        if self.max_hold is not None and timeout is not None:
             validators.max_hold("max_hold", self.max_hold, timeout, self.at_least_for)
-
-    def _check_name(self) -> None:
-        key, unique_on = self.key, self.unique_on
-        if unique_on is not None and key is not None:
+        if self.unique_on is not None and self.key is not None:
             raise ValueError(
-                f"unique_on={short_repr(unique_on)} and key={short_repr(key)} cannot be combined:"
-                " use one of them"
+                f"unique_on={short_repr(self.unique_on)} and key={short_repr(self.key)} cannot be"
+                " combined: use one of them"
             )
-        if key is not None and not (isinstance(key, str) or callable(key)):
-            raise TypeError(
-                f"key must be a template (str) or a callable, not {short_repr(key)}"
-                f" ({type(key).__name__})"
-            )
-        is_reserved = isinstance(key, str) and key.endswith(QUEUE_LOCK_SUFFIX)
-        if self.locking.separate and is_reserved:
+        if locking.separate and isinstance(self.key, str) and self.key.endswith(QUEUE_LOCK_SUFFIX):
             raise ValueError(
-                f"key={short_repr(key)} must not end with {QUEUE_LOCK_SUFFIX!r}, which"
-                f" mode={self.mode!r} reserves for its queue locks"
+                f"key={short_repr(self.key)} must not end with {QUEUE_LOCK_SUFFIX!r}, which"
+                f" {mode} reserves for its queue locks"
             )
-        if unique_on is not None and unique_on != "*":
-            _check_names(unique_on)
-
-
-def _check_choice(option: str, value: object, choices: Sequence[str]) -> None:
-    if value not in choices:
-        raise ValueError(
-            f"{option}={short_repr(value)} is not one of {', '.join(map(repr, choices))}"
-        )
-
-
-def _check_using(alias: object) -> None:
-    if alias is None:
-        return
-    _check_str("using", alias)
-    if settings.configured and alias not in settings.CACHES:
-        known = ", ".join(map(repr, settings.CACHES))
-        raise ValueError(
-            f"using={without_secrets(short_repr(alias))} is not a cache alias. CACHES has: {known}"
-        )
-
-
-def _check_names(names: object) -> None:
-    wanted = f"unique_on must be a list of argument names, or '*' for all, not {short_repr(names)}"
-    if not isinstance(names, (str, list, tuple, set, frozenset)):
-        raise TypeError(f"{wanted} ({type(names).__name__})")
-    if isinstance(names, str) or not names:
-        raise ValueError(wanted)
-    for name in names:
-        _check_str("each name in unique_on", name)
-
-
-def _check_str(option: str, value: object) -> None:
-    if not isinstance(value, str):
-        raise TypeError(
-            f"{option} must be a str, not {short_repr(value)} ({type(value).__name__})"
-        )

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
 from inspect import unwrap
-from typing import Any, cast
+from typing import Any
 
 from django.core.exceptions import ImproperlyConfigured
 from django.utils.crypto import constant_time_compare, salted_hmac
@@ -18,13 +18,12 @@ from redis.exceptions import RedisError
 from django_redislock import validators
 from django_redislock.introspection import signature_of
 from django_redislock.lock_types import BaseLock, Mutex, QueueLock, Semaphore
-from django_redislock.lock_types import Options as LockOptions
 from django_redislock.manager import LockManager, locks
-from django_redislock.names import fit_name, short_repr
+from django_redislock.names import Template, check_name, fit_name, short_repr
 from django_redislock.snapshots import Holding
 from django_redislock.text import error_text, printable
 
-from .key import key_maker
+from .key import arguments_text
 from .options import QUEUE_LOCK_SUFFIX, Options
 
 logger = logging.getLogger("django_redislock")
@@ -51,11 +50,14 @@ class Call:
     added_args: int = 0
     """The number of positional arguments that the task framework puts first."""
 
-    other_queue_token: str = ""
-    """The token of its queue lock, if that does not follow from the id of the task."""
+    task: Any = None
+    """The task that is called, for `task_skipped`."""
 
     is_expected: bool = False
     """Whether other tasks or a caller depend on the result."""
+
+    other_queue_token: str = ""
+    """The token of its queue lock, if that does not follow from the id of the task."""
 
     @property
     def queue_token(self) -> str:
@@ -68,17 +70,10 @@ class Call:
         return self.args[self.added_args :]
 
     @property
-    def sender(self) -> Any:
-        """The sender of `task_skipped`."""
-        return self.single.decorated
-
-    @property
     def name(self) -> str:
         """The task's name, or the module and qualified name of the function."""
-        if self.task_name:
-            return self.task_name
         function = self.single.function
-        return f"{function.__module__}.{function.__qualname__}"
+        return self.task_name or f"{function.__module__}.{function.__qualname__}"
 
     def __str__(self) -> str:
         # A sender can choose the id.
@@ -93,6 +88,9 @@ class Single:
         function: The function that runs under the lock.
         framework: The task framework whose decorator is below `single_instance`, if any.
         added_args: The number of positional arguments that this framework puts first.
+
+    Raises:
+        ImproperlyConfigured: An option names an argument that the function does not have.
     """
 
     decorated: Callable[..., Any]
@@ -108,11 +106,27 @@ class Single:
         self.options, self.function = options, function
         self.framework, self.added_args = framework, added_args
         self.signature = signature_of(function)
-        self.name_of = key_maker(options, self.signature)
+        key, unique_on = options.key, options.unique_on
+        self._template = Template(key, self.signature, "key") if isinstance(key, str) else None
+        self._arguments_text = (
+            None if unique_on is None else arguments_text(unique_on, self.signature)
+        )
 
     @cached_property
     def manager(self) -> LockManager:
         return locks.using(self.options.using)
+
+    def name_of(self, call: Call) -> str:
+        """Return the name of the lock for a call."""
+        key = self.options.key
+        if callable(key):
+            return check_name(key(*call.sent_args, **call.kwargs), "the result of key")
+        if self._template:
+            return self._template.of_call(call.args, call.kwargs)
+        if self._arguments_text is None:
+            return fit_name(call.name)
+        text = self._arguments_text(call.args, call.kwargs, call.added_args)
+        return fit_name(f"{call.name}:{text}" if text else call.name)
 
     def limit_for(self, call: Call) -> int | None:
         """Return how many instances can run at the same time. None means a mutex."""
@@ -123,31 +137,18 @@ class Single:
 
     def lock(self, name: str, call: Call | None = None, on_lost: Any = None) -> Mutex | Semaphore:
         """Return the lock for a call. Without a call, it can only release a queue lock."""
-        limit = self.options.limit and (1 if call is None else self.limit_for(call))
-        more = self._lock_options
-        if on_lost:
-            more = {**more, "on_lost": on_lost}
+        options = self.options
+        limit = options.limit and (1 if call is None else self.limit_for(call))
+        more = {**options.of_lock, "on_lost": on_lost} if on_lost else options.of_lock
         lock = (
             self.manager.lock(name, **more)
             if limit is None
             else self.manager.semaphore(name, limit, **more)
         )
-        lock.on_conflict = self.options.on_conflict
+        lock.on_conflict = options.policy
         if call is not None and call.task_id:
             lock.task = call.task_name, call.task_id
         return lock
-
-    @cached_property
-    def _lock_options(self) -> LockOptions:
-        """The options that are set. A lock validates each of them again."""
-        options = {
-            "timeout": self.options.timeout,
-            "blocking_timeout": self.options.blocking_timeout,
-            "at_least_for": self.options.at_least_for or None,
-            "max_hold": self.options.max_hold,
-        }
-        given = {name: value for name, value in options.items() if value is not None}
-        return cast("LockOptions", given)
 
     def queue_lock_name(self, name: str) -> str:
         """Return the name of the queue lock that belongs to the lock `name`.
@@ -165,7 +166,7 @@ class Single:
         return fit_name(name + QUEUE_LOCK_SUFFIX)
 
     def queue_lock(self, lock: BaseLock, call: Call) -> QueueLock:
-        """Return the queue lock of a task."""
+        """Return the queue lock of a task, to acquire it."""
         task_id = call.task_id or ""
         return QueueLock(
             lock,
@@ -175,11 +176,16 @@ class Single:
             signature=queue_signature(lock.name, call.name, task_id),
         )
 
-    def release_queue_locks(self, call: Call, names: Callable[[], Iterable[str]]) -> None:
+    def release_queue_lock(self, lock: BaseLock, call: Call) -> bool:
+        """Release the queue lock of a task, and return whether the task held it."""
+        token = call.queue_token
+        return bool(token) and QueueLock(lock, token, (call.name, call.task_id)).release()
+
+    def release_queue_locks(self, call: Call, names: Iterable[str]) -> None:
         """Release what a task that has ended still has under some names."""
         try:
-            for name in names():
-                self.queue_lock(self.lock(name), call).release()
+            for name in names:
+                self.release_queue_lock(self.lock(name), call)
         except Exception as error:
             logger.error(
                 "Queue lock not released: task=%s error=%s",

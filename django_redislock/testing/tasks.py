@@ -12,7 +12,7 @@ from .. import validators
 from ..exceptions import AlreadyRunning
 from ..names import short_repr
 from ..signals import task_skipped
-from ..tasks.django import TaskCall
+from ..tasks.django import call_of
 from ..tasks.single import Call, Single, marked
 from ..text import printable
 from ..validators import Seconds
@@ -80,11 +80,11 @@ def _is_of_django(task: Any) -> bool:
 
 def _call(task: Any, single: Single, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
     if _is_of_celery(task):
-        from ..celery.message import call_of
+        from ..celery import message
 
-        return call_of(single, task, None, args, kwargs)
+        return message.call_of(single, task, None, args, kwargs)
     if _is_of_django(task):
-        return TaskCall.of(single, task, args, kwargs)
+        return call_of(single, task, args, kwargs)
     first = (task.__self__,) if inspect.ismethod(task) else ()
     return Call(single, (*first, *args), kwargs, added_args=len(first))
 

@@ -3,7 +3,6 @@
 import re
 import uuid
 from datetime import UTC, datetime, timedelta
-from importlib.util import find_spec
 
 import pytest
 from celery import chain, chord, group
@@ -16,7 +15,6 @@ from redis.exceptions import ConnectionError
 
 from django_redislock import AlreadyRunning, locks, single_instance
 from django_redislock.celery import current_lock
-from django_redislock.celery.conflict import deliverable
 from django_redislock.celery.message import AGAIN, DUPLICATE, EXPECTED, PLACE
 from django_redislock.lock_state import queued_task
 from django_redislock.lock_types import QueueLock
@@ -390,18 +388,6 @@ def test_nothing_is_sent_if_redis_is_unreachable(app, name, sent, settings):
     with pytest.raises(ConnectionError):
         make_task(app, name, using="away").delay()
     assert not sent
-
-
-@pytest.mark.parametrize(
-    ("broker", "kind"), [("amqp://", "quorum"), ("amqp://", "classic"), ("memory://", "quorum")]
-)
-def test_the_delay_of_a_retry_is_one_that_the_queue_supports(app, broker, kind):
-    app.conf.update(broker_url=broker, task_default_queue_type=kind)
-    known = find_spec("celery.utils.quorum_queues")  # not before Celery 5.5
-    whole_seconds = known and broker == "amqp://" and kind == "quorum"
-    task = make_task(app, "unused")
-    delays = [deliverable(task, seconds) for seconds in (0, 0.5, 1.5)]
-    assert delays == [0, 1 if whole_seconds else 0.5, 1.5]
 
 
 # The lease of a queue lock

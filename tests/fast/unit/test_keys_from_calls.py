@@ -3,7 +3,6 @@
 import json
 import uuid
 from collections import OrderedDict, namedtuple
-from dataclasses import fields
 from datetime import UTC, date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from enum import Enum, Flag, IntEnum, StrEnum
@@ -19,9 +18,6 @@ from django_redislock.celery import single_instance
 from django_redislock.tasks.key import text_of
 from django_redislock.tasks.options import Options
 from django_redislock.tasks.single import Call, Single
-
-UNSET = {each.name: None for each in fields(Options) if each.init} | {"at_least_for": 0}
-DEFAULTS = UNSET | {"mode": "while_executing", "on_conflict": "skip"}
 
 
 class Colour(Enum):
@@ -57,8 +53,7 @@ def anything(first, *args, **kwargs): ...
 
 
 def name_of(function, *args, unique_on=None, key=None, **kwargs):
-    options = Options(**DEFAULTS | {"unique_on": unique_on, "key": key})
-    single = Single(options, function)
+    single = Single(Options(unique_on=unique_on, key=key), function)
     return single.name_of(Call(single, args, kwargs))
 
 
