@@ -32,9 +32,7 @@ state: Any = celery._state
 
 
 class CeleryTasks:
-    """Celery's tasks. Celery does not await coroutine functions."""
-
-    awaits = False
+    """Celery's tasks."""
 
     def is_task(self, target: Any) -> bool:
         """Return whether `target` is a task or its proxy."""
@@ -55,9 +53,10 @@ class CeleryTasks:
     def execution(
         self, single: Single, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> TaskExecution | None:
-        """Return the execution of a call for a message, or of a direct call of a task."""
+        """Return the execution of a call of the task that Celery runs, or None."""
         running: Task[..., Any] | None = state.get_current_task()
-        if running is None or single_of(running) is not single:
+        # Celery does not await coroutine functions.
+        if running is None or single.is_async or single_of(running) is not single:
             return None
         message = under_way.items[-1] if under_way.items else None
         # A call that the function makes of its own task is for no message.

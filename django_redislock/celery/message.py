@@ -103,19 +103,16 @@ class Message:
         self.is_expected = bool(headers.get(EXPECTED)) or any(
             getattr(request, follower, None) for follower in FOLLOWERS
         )
+        """Whether other tasks or a caller depend on the result."""
 
-    @property
-    def may_have_run(self) -> bool:
-        """Whether an earlier execution of the message may have begun.
+        self.may_have_run = self.is_resent or (self.is_redelivered and bool(task.acks_late))
+        """Whether an earlier execution of the message may have begun. A redelivered message was
+        only fetched by another worker if it is acknowledged early."""
 
-        A redelivered message that is acknowledged early was only fetched by another worker.
-        """
-        return self.is_resent or (self.is_redelivered and bool(self.task.acks_late))
-
-    @property
-    def is_replaceable(self) -> bool:
+        self.is_replaceable = (
+            single.options.on_conflict == "replace" and self.queue_lock is not None
+        )
         """Whether a newer task can have replaced the message."""
-        return self.single.options.on_conflict == "replace" and self.queue_lock is not None
 
     @property
     def call(self) -> Call:

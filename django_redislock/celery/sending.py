@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import functools
 import logging
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from functools import partial, wraps
 from typing import Any
 
 from celery import Task, states
@@ -47,16 +47,12 @@ def take_queue_lock_when_sent(task: Task[..., Any], single: Single) -> None:
     """Let `apply_async` of a task take its queue lock. All ways to send a task go through it."""
     send = type(task).apply_async
 
-    @functools.wraps(send)
+    @wraps(send)
     def apply_async(
-        args: Any = None,
-        kwargs: Any = None,
-        task_id: str | None = None,
-        *more: Any,
-        **options: Any,
+        args: Any = None, kwargs: Any = None, task_id: Any = None, *more: Any, **options: Any
     ) -> Any:
-        named = zip(("producer", "link", "link_error", "shadow"), more, strict=False)
-        return Sending(task, single, args, kwargs, task_id, {**dict(named), **options}).send()
+        options |= zip(("producer", "link", "link_error", "shadow"), more, strict=False)
+        return Sending(task, single, args, kwargs, task_id, options).send()
 
     task.apply_async = apply_async  # type: ignore[method-assign]  # of this task alone
 
@@ -84,10 +80,10 @@ class Sending:
         # The execution of the same id that sends the message: of this task, or of a task that it
         # replaces and that runs under the same lock.
         self.runs_under_lock = runs_under(single.manager.alias, lock_name)
-        same_id = [each for each in under_way.items if each.task_id == self.task_id]
-        self.earlier: Message | None = (
-            same_id[-1] if same_id and (same_id[-1].task is task or self.runs_under_lock) else None
-        )
+        same_id = (each for each in reversed(under_way.items) if each.task_id == self.task_id)
+        earlier = next(same_id, None)
+        is_own = earlier is not None and (earlier.task is task or self.runs_under_lock)
+        self.earlier: Message | None = earlier if is_own else None
         # Whether other tasks or a caller depend on the result of just this message.
         self.is_expected = call.is_expected = (
             self.has_own_id or any(map(options.get, FOLLOWERS))
@@ -104,8 +100,7 @@ class Sending:
         is_of_dead_process = self.has_own_id and self.options.get("retries")
         if self.earlier is not None or is_of_dead_process:
             return self._send_again(self.earlier)
-        if self.has_own_id and self._is_queued():
-            self.conflict.look()
+        if self.has_own_id and self.conflict.look() and self._meets_itself:
             return self._give_way()
         self.queue_lock.lock.on_conflict = self.single.options.policy  # for the history
         for _ in range(MAX_LOOKS):
@@ -177,10 +172,11 @@ class Sending:
             schedule["broker_queue"] = str(name)
         return schedule
 
-    def _is_queued(self) -> bool:
-        """Return whether a message with this id holds the queue lock. Its token is the same."""
-        info = self.single.manager.get(self.name)
-        return any(each.token == self.queue_lock.token for each in (info.holders if info else ()))
+    @property
+    def _meets_itself(self) -> bool:
+        """Whether a message with this id holds the queue lock. Its token is the same."""
+        holding = self.conflict.holding
+        return holding is not None and holding.token == self.queue_lock.token
 
     # The message
 
@@ -234,21 +230,19 @@ class Sending:
 
     def _revoke(self, task_id: str) -> None:
         """Tell the workers and the result backend. The task can find out by itself, too."""
-        try:
-            self.task.app.control.revoke(task_id)
-        except Exception as error:
-            self._log_not_revoked(task_id, error_text(error))
-        try:
-            self.task.backend.mark_as_revoked(
-                task_id,
-                "replaced by a newer one",
-                # Without a request, a backend uses the request of the task that runs here. Then
-                # rpc:// reports the revocation to the wrong caller.
-                request=Context(id=task_id, task=self.task.name),
-                store_result=not self.task.ignore_result,
-            )
-        except Exception as error:
-            self._log_not_revoked(task_id, error_text(error))
+        # Without a request, a backend uses the request of the task that runs here. Then rpc://
+        # reports the revocation to the wrong caller.
+        request = Context(id=task_id, task=self.task.name)
+        stores = not self.task.ignore_result
+        store = partial(self.task.backend.mark_as_revoked, request=request, store_result=stores)
+        for tell in (
+            partial(self.task.app.control.revoke, task_id),
+            partial(store, task_id, "replaced by a newer one"),
+        ):
+            try:
+                tell()
+            except Exception as error:
+                self._log_not_revoked(task_id, error_text(error))
 
     def _log_not_revoked(self, task_id: str | None, reason: str) -> None:
         logger.warning(

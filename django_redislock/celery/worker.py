@@ -19,7 +19,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Any, NamedTuple
-from weakref import ref
+from weakref import WeakValueDictionary
 
 from celery.signals import worker_init, worker_ready
 from celery.utils.imports import symbol_by_name
@@ -130,16 +130,15 @@ class Monitor:
     def __init__(self) -> None:
         self._requests: dict[int, WatchedRequest] = {}
         """The last request of each pool process, by its pid."""
-        self._waiting: dict[str, ref[WatchedRequest]] = {}
+        self._waiting: WeakValueDictionary[str, WatchedRequest] = WeakValueDictionary()
         self._just_started: deque[StartedRequest] = deque()
         self._pool: Any = None
         self._pids: set[int] = set()
         self._dead: list[DeadExecution] = []
         self._check_guard = threading.Lock()
-        self._thread: threading.Thread | None = None
 
     def received(self, request: WatchedRequest) -> None:
-        self._waiting[request.id] = ref(request)
+        self._waiting[request.id] = request
 
     def started(self, request: WatchedRequest, pid: int) -> None:
         self._waiting.pop(request.id, None)
@@ -151,11 +150,10 @@ class Monitor:
 
     def start(self, pool: Any) -> None:
         """Start the monitor, if it does not run yet."""
-        if self._thread is None:
+        if self._pool is None:
             self._pool = pool
             self._take_dead_processes()
-            self._thread = threading.Thread(target=self._run, name="redislock-watch", daemon=True)
-            self._thread.start()
+            threading.Thread(target=self._run, name="redislock-watch", daemon=True).start()
             # A cold shutdown ends as soon as the last pool process is dead.
             atexit.register(self._check_at_exit, os.getpid())
 
@@ -180,9 +178,9 @@ class Monitor:
                 dead = DeadExecution(self._requests.pop(pid), {process}, now, searches=True)
                 self._dead.append(dead)
             # Before the pids are read: a request that starts now is in a live process.
-            waiting = [reference() for reference in list(self._waiting.values())]
+            waiting = [each for ref in self._waiting.valuerefs() if (each := ref()) is not None]
             suspects: list[WatchedRequest | StartedRequest] = [
-                *(each for each in waiting if each is not None and each.is_in_pool),
+                *(each for each in waiting if each.is_in_pool),
                 *(self._just_started.popleft() for _ in range(len(self._just_started))),
             ]
             if processes := self._take_dead_processes():
@@ -191,7 +189,7 @@ class Monitor:
                     for each in suspects
                 ]
             self._dead = [each for each in self._dead if not each.is_settled()]
-            self._release_revoked()
+            self._release_revoked(waiting)
 
     def _take_dead_processes(self) -> set[str]:
         """Return the ids of the pool processes that have died since the last check."""
@@ -203,15 +201,13 @@ class Monitor:
         self._pids -= dead
         return {child_id(process_id(), pid) for pid in dead}
 
-    def _release_revoked(self) -> None:
+    def _release_revoked(self, waiting: Iterable[WatchedRequest]) -> None:
         """Release the queue locks of revoked tasks. Celery revokes a task only when it is due."""
         from celery.worker.state import revoked  # only a worker needs it
 
-        for task_id, reference in list(self._waiting.items()):
-            request = reference()
-            if request is None or task_id in revoked:
-                self._waiting.pop(task_id, None)
-            if request is not None and task_id in revoked:
+        for request in waiting:
+            if request.id in revoked:
+                self._waiting.pop(request.id, None)
                 release_queue_lock(request.task, request, request.request_dict)
 
 

@@ -8,7 +8,7 @@ from typing import Any, Literal, Protocol, TypeVar, overload
 from weakref import WeakSet
 
 from django_redislock import validators
-from django_redislock.introspection import is_async, is_generator
+from django_redislock.introspection import is_generator
 from django_redislock.names import short_repr
 from django_redislock.validators import Seconds
 
@@ -19,9 +19,6 @@ from .single import MARK, Call, Single
 
 class Framework(Protocol):
     """A task framework, such as Celery."""
-
-    awaits: bool
-    """Whether it awaits coroutine functions."""
 
     def is_task(self, target: Any) -> bool:
         """Return whether the decorator is above this framework's task decorator."""
@@ -215,14 +212,11 @@ def wrap(
     """Return the function that holds its lock while it runs; see `Single` for the arguments."""
     single = Single(options, function, framework, added_args)
     alone: Any
-    if not is_async(function):
+    if not single.is_async:
 
         @functools.wraps(function)
         def alone(*args: Any, **kwargs: Any) -> Any:
-            for framework in frameworks:
-                if execution := framework.execution(single, args, kwargs):
-                    return execution.run()
-            return Execution(Call(single, args, kwargs)).run()
+            return _execution(single, args, kwargs).run()
 
     elif options.on_lost == "abort":
         raise ValueError(
@@ -233,10 +227,7 @@ def wrap(
 
         @functools.wraps(function)
         async def alone(*args: Any, **kwargs: Any) -> Any:
-            for framework in frameworks:
-                if framework.awaits and (execution := framework.execution(single, args, kwargs)):
-                    return await execution.arun()
-            return await Execution(Call(single, args, kwargs)).arun()
+            return await _execution(single, args, kwargs).arun()
 
     single.decorated = alone
     setattr(alone, MARK, single)
@@ -244,3 +235,10 @@ def wrap(
     # Celery reads the signature of the outermost function alone.
     alone.__signature__ = single.signature
     return single.decorated
+
+
+def _execution(single: Single, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Execution:
+    for framework in frameworks:
+        if execution := framework.execution(single, args, kwargs):
+            return execution
+    return Execution(Call(single, args, kwargs))

@@ -150,8 +150,6 @@ class TaskExecution(Execution):
 class DjangoTasks:
     """The tasks of `django.tasks`."""
 
-    awaits = True
-
     def is_task(self, target: Any) -> bool:
         """Return whether `target` is a task."""
         return issubclass(type(target), TASK_CLASSES)

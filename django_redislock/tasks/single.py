@@ -16,7 +16,7 @@ from django.utils.crypto import constant_time_compare, salted_hmac
 from redis.exceptions import RedisError
 
 from django_redislock import validators
-from django_redislock.introspection import signature_of
+from django_redislock.introspection import is_async, signature_of
 from django_redislock.lock_types import BaseLock, Mutex, QueueLock, Semaphore
 from django_redislock.manager import LockManager, locks
 from django_redislock.names import Template, check_name, fit_name, short_repr
@@ -105,7 +105,7 @@ class Single:
     ) -> None:
         self.options, self.function = options, function
         self.framework, self.added_args = framework, added_args
-        self.signature = signature_of(function)
+        self.signature, self.is_async = signature_of(function), is_async(function)
         key, unique_on = options.key, options.unique_on
         self._template = Template(key, self.signature, "key") if isinstance(key, str) else None
         self._arguments_text = (
