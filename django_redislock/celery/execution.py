@@ -142,15 +142,6 @@ class TaskExecution(Execution):
             function = with_autoretry(self.task, function)
         return reject_deferred_result(self.single.function, function(*call.args, **call.kwargs))
 
-    @property
-    def _may_have_queue_lock(self) -> bool:
-        message = self.message  # the option can have changed since it was sent
-        return (
-            self.options.may_have_queue_lock
-            or message.queue_lock is not None
-            or message.retries > 0
-        )
-
     def _refused(self, lock: BaseLock) -> Conflict | None:
         """Acquire the lock, unless an earlier execution of the same message still runs.
 

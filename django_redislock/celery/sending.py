@@ -105,13 +105,14 @@ class Sending:
         self.queue_lock.lock.on_conflict = self.single.options.policy  # for the history
         for _ in range(MAX_LOOKS):
             # Before the queue lock is acquired: the history would show a refusal as skipped.
-            for holding in self._replaceable():
+            replaceable = self._replaceable()
+            for holding in replaceable:
                 if self._take(holding.token):
                     return self._publish_instead_of(holding)
-            if self._take():
+            if not replaceable and self._take():
                 return self._publish_with_queue_lock()
             # Otherwise the lock was released since, or another task was queued.
-            if self.conflict.look() and not self._replaceable():
+            if self.conflict.look() and not replaceable:
                 break
         return self._give_way()
 

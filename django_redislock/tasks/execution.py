@@ -199,8 +199,7 @@ class Execution:
 
     def _prepare(self, lock: BaseLock) -> bool:
         """Prepare an acquisition, and return whether it waits for the lock."""
-        if self._may_have_queue_lock:
-            lock.predecessor = self.call.queue_token
+        lock.predecessor = self.call.queue_token
         return self.options.on_conflict == "wait" and not self._is_inside(lock.name)
 
     def _is_inside(self, name: str) -> bool:
@@ -237,10 +236,6 @@ class Execution:
         """Whether a task whose lock is not free runs later, whatever `on_conflict` says."""
         # In a mode with separate locks, the queued task runs after the running one.
         return self._must_run or self.options.locking.separate
-
-    @property
-    def _may_have_queue_lock(self) -> bool:
-        return self.options.may_have_queue_lock
 
     def _run_after_queue(self, name: str) -> Any:
         """Release the queue lock when the task starts, and call the function."""

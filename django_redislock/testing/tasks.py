@@ -13,12 +13,12 @@ from ..exceptions import AlreadyRunning
 from ..names import short_repr
 from ..signals import task_skipped
 from ..tasks.django import call_of
-from ..tasks.single import Call, Single, marked
+from ..tasks.single import Call, marked
 from ..text import printable
 from ..validators import Seconds
 from .holding import held, not_free, of_another
 
-Facts = dict[str, Any]
+Arguments = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,58 +53,48 @@ def conflict(task: Any, /, *args: Any, **kwargs: Any) -> Iterator[Other]:
         LockError: A lock that the call needs is not free.
         TypeError: The task has no `single_instance`, or the arguments do not fit.
     """
-    single = _single_of(task)
+    call = _call_of(task, args, kwargs)
     with ExitStack() as stack:
-        call = _call(task, single, args, kwargs)
-        others = range(single.limit_for(call) or 1)
-        calls = [replace(call, task_id=str(uuid4())) for _ in others]
-        first, *_ = [_get_in_the_way(stack, single, call) for call in calls]
+        calls = [
+            replace(call, task_id=str(uuid4())) for _ in range(call.single.limit_for(call) or 1)
+        ]
+        first, *_ = [_hold_for(stack, each) for each in calls]
         yield first
 
 
-def _single_of(task: Any) -> Single:
-    function = task.run if _is_of_celery(task) else task.func if _is_of_django(task) else task
-    found = marked(function)
-    if found is None:
+def _call_of(task: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
+    is_of_celery, is_of_django = hasattr(task, "apply_async"), hasattr(task, "aenqueue")
+    single = marked(task.run if is_of_celery else task.func if is_of_django else task)
+    if single is None:
         raise TypeError(f"task must be decorated with single_instance, got {short_repr(task)}")
-    return found
-
-
-def _is_of_celery(task: Any) -> bool:
-    return hasattr(task, "apply_async")
-
-
-def _is_of_django(task: Any) -> bool:
-    return hasattr(task, "aenqueue")
-
-
-def _call(task: Any, single: Single, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
-    if _is_of_celery(task):
+    if is_of_celery:
         from ..celery import message
 
         return message.call_of(single, task, None, args, kwargs)
-    if _is_of_django(task):
+    if is_of_django:
         return call_of(single, task, args, kwargs)
     first = (task.__self__,) if inspect.ismethod(task) else ()
     return Call(single, (*first, *args), kwargs, added_args=len(first))
 
 
-def _get_in_the_way(stack: ExitStack, single: Single, call: Call) -> Other:
-    locking, name, task_id = single.options.locking, single.name_of(call), str(call.task_id)
+def _hold_for(stack: ExitStack, call: Call) -> Other:
+    """Hold the locks of a call until the end of `stack`."""
+    single, locking = call.single, call.single.options.locking
+    name, task_id = single.name_of(call), str(call.task_id)
     if locking.while_running and (locking.separate or not locking.when_sent):
         stack.enter_context(held(of_another(single.lock(name, call), (call.name, task_id))))
     if not locking.when_sent:
         return Other(name, task_id)
-    queued = single.queue_lock_name(name)
-    place = single.queue_lock(single.lock(queued, call), call)
-    if not place.acquire(single.options.max_queue_seconds):
-        raise not_free(queued)
-    stack.callback(place.release)
-    return Other(queued, task_id)
+    queue_lock_name = single.queue_lock_name(name)
+    queue_lock = single.queue_lock(single.lock(queue_lock_name, call), call)
+    if not queue_lock.acquire(single.options.max_queue_seconds):
+        raise not_free(queue_lock_name)
+    stack.callback(queue_lock.release)
+    return Other(queue_lock_name, task_id)
 
 
 @contextmanager
-def assert_skipped(task: Any = None, *, within: Seconds = 1) -> Iterator[list[Facts]]:
+def assert_skipped(task: Any = None, *, within: Seconds = 1) -> Iterator[list[Arguments]]:
     """Assert that a task is skipped in the ``with`` block or shortly after it.
 
     The task must be skipped in this process. In modes with a queue lock, the sender skips it.
@@ -122,12 +112,12 @@ def assert_skipped(task: Any = None, *, within: Seconds = 1) -> Iterator[list[Fa
     Raises:
         AssertionError: The task was not skipped.
     """
-    with _told(task_skipped, task, "skipped", within, lambda facts: True) as skips:
+    with _received(task_skipped, task, "skipped", within, lambda arguments: True) as skips:
         yield skips
 
 
 @contextmanager
-def assert_retried(task: Any = None, *, within: Seconds = 1) -> Iterator[list[Facts]]:
+def assert_retried(task: Any = None, *, within: Seconds = 1) -> Iterator[list[Arguments]]:
     """Assert that a task is retried because of a conflict, in the ``with`` block or shortly after.
 
     Other retries of the task do not count. Use a worker in a thread of this process. Without a
@@ -148,36 +138,32 @@ def assert_retried(task: Any = None, *, within: Seconds = 1) -> Iterator[list[Fa
 
     from celery.signals import task_retry
 
-    def is_conflict(facts: Facts) -> bool:
-        return isinstance(getattr(facts["reason"], "exc", None), AlreadyRunning)
+    def is_conflict(arguments: Arguments) -> bool:
+        return isinstance(getattr(arguments["reason"], "exc", None), AlreadyRunning)
 
-    with _told(task_retry, task, "retried for a conflict", within, is_conflict) as retries:
+    with _received(task_retry, task, "retried for a conflict", within, is_conflict) as retries:
         yield retries
 
 
 @contextmanager
-def _told(
-    signal: Any, task: Any, what: str, within: Seconds, counts: Callable[[Facts], bool]
-) -> Iterator[list[Facts]]:
-    longest, heard = validators.at_least("within", within), threading.Event()
-    told: list[Facts] = []
+def _received(
+    signal: Any, task: Any, what: str, within: Seconds, counts: Callable[[Arguments], bool]
+) -> Iterator[list[Arguments]]:
+    """Collect the arguments of a signal that count, and assert that there are any."""
+    longest, has_received = validators.at_least("within", within), threading.Event()
+    received: list[Arguments] = []
 
-    def listen(*, signal: Any, **facts: Any) -> None:
-        if (task is None or task == facts["sender"]) and counts(facts):
-            told.append(facts)
-            heard.set()
+    def receive(*, signal: Any, **arguments: Any) -> None:
+        if (task is None or task == arguments["sender"]) and counts(arguments):
+            received.append(arguments)
+            has_received.set()
 
-    signal.connect(listen, weak=False)
+    signal.connect(receive, weak=False)
     try:
-        yield told
-        if not heard.wait(longest):
-            raise AssertionError(f"{_no_task(task)} {what} within {longest:g} s")
+        yield received
+        if not has_received.wait(longest):
+            name = getattr(task, "name", None) or getattr(task, "__qualname__", task)
+            subject = "No task was" if task is None else f"Task {printable(name)} was not"
+            raise AssertionError(f"{subject} {what} within {longest:g} s")
     finally:
-        signal.disconnect(listen)
-
-
-def _no_task(task: Any) -> str:
-    if task is None:
-        return "No task was"
-    name = getattr(task, "name", None) or getattr(task, "__qualname__", task)
-    return f"Task {printable(name)} was not"
+        signal.disconnect(receive)
