@@ -16,6 +16,7 @@ from django_redislock import AlreadyRunning, locks, single_instance
 from django_redislock.celery import current_lock
 from django_redislock.celery.message import AGAIN, CONFLICTS, DUPLICATE, PLACE
 from django_redislock.tasks.single import queue_lock_token
+from tests.calls import counted_calls
 from tests.lock_tools import start
 from tests.tools import wait_until
 
@@ -31,6 +32,9 @@ from .tools import (
     run_message,
     state_of,
 )
+
+MAX_CALLS = 100
+"""The functions of the package that one execution may call besides those of its lock."""
 
 
 @contextmanager
@@ -109,6 +113,28 @@ def test_a_queue_lock_in_the_headers_of_while_executing_is_ignored(app, name, se
         assert run_message(app, work, headers={PLACE: "another"}) is None
     assert signals == [("skipped", "own", None)]
     assert not sent
+
+
+def test_a_task_calls_few_functions_besides_those_of_its_lock(app, name):
+    @app.task(name=f"tests.{name}")
+    @single_instance(key=name)
+    def work(): ...
+
+    def calls_of(run):
+        found = []
+        for _ in range(3):  # some acquisitions begin a new epoch of the inbox, too
+            with counted_calls() as calls:
+                run()
+            found.append(calls.total())
+        return min(found)
+
+    def acquire_and_release():
+        lock = locks.lock(name)
+        lock.acquire()
+        lock.release()
+
+    of_task = calls_of(lambda: run_message(app, work))
+    assert 0 < of_task - calls_of(acquire_and_release) <= MAX_CALLS
 
 
 # at_least_for
