@@ -16,8 +16,14 @@ from celery import Task
 from celery.app.autoretry import add_autoretry_behaviour
 from celery.app.task import Context
 from celery.exceptions import Ignore, Reject, Retry
-from celery.signals import task_failure, task_postrun, task_prerun, task_revoked
-from celery.states import RETRY, REVOKED, SUCCESS
+from celery.signals import (
+    after_task_publish,
+    task_failure,
+    task_postrun,
+    task_prerun,
+    task_revoked,
+)
+from celery.states import REVOKED, SUCCESS
 
 from django_redislock import validators
 from django_redislock.exceptions import AlreadyRunning
@@ -27,7 +33,16 @@ from django_redislock.tasks.conflict import Conflict
 from django_redislock.tasks.execution import Execution
 from django_redislock.tasks.single import Call
 
-from .message import AGAIN, CONFLICTS, Message, call_of, seconds_until, single_of, under_way
+from .message import (
+    AGAIN,
+    CONFLICTS,
+    Message,
+    Resent,
+    call_of,
+    seconds_until,
+    single_of,
+    under_way,
+)
 
 logger = logging.getLogger("django_redislock")
 
@@ -47,13 +62,21 @@ def begin(sender: Any, **_: Any) -> None:
                 message.earlier_result = result if result.ready() else None
 
 
+@after_task_publish.connect
+def sent(sender: str, headers: Any, body: Any, **_: Any) -> None:
+    """Note that an execution has sent its task again, or another task in its own place."""
+    for message in reversed(under_way.items):
+        if message.task_id and message.task_id == headers.get("id"):
+            args, kwargs, _embedded = body
+            message.resent = Resent(sender, tuple(args), dict(kwargs), headers.get("eta"))
+            break
+
+
 @task_postrun.connect
-def end(sender: Any, retval: Any, state: str, **_: Any) -> None:
+def end(sender: Any, retval: Any, **_: Any) -> None:
     message = under_way.pop(lambda each: each.task is sender)
-    if message is None or message.has_started or state == RETRY:
-        return
-    # The task's class did not call the function, or Celery could not.
-    if runs_again_in(message, retval) is None:
+    # Otherwise the task's class did not call the function, or Celery could not.
+    if message and not (message.has_started or message.resent or returns_to_queue(sender, retval)):
         _release_queue_lock_of(message)
 
 
@@ -191,27 +214,33 @@ class TaskExecution(Execution):
         raise Retry(exc=conflict.error, when=countdown, sig=signature)  # type: ignore[arg-type]  # s
 
     def _seconds_kept(self, lock: BaseLock, error: BaseException | None) -> float:
-        options, message = self.options, self.message
+        options, resent = self.options, self.message.resent
         if not options.holds_on_retry:
             return 0.0
-        if error is None:
-            # With a limit, the message that the task sent again may run already.
-            return message.resent_for_seconds if lock.capacity == 1 else 0.0
+        if returns_to_queue(self.task, error):
+            return options.max_queue_seconds
+        # With a limit, the message that the task sent before its end may run already.
+        if resent is None or (error is None and lock.capacity > 1):
+            return 0.0
         try:
-            delay = runs_again_in(message, error)
-            if delay is None or self.single.name_of(self._next_call(error)) != lock.name:
+            next_call = self._next_call(resent)
+            if next_call is None or next_call.single.name_of(next_call) != lock.name:
                 return 0.0
-        except Exception:  # it must not hide what the task raised
+            delay = seconds_until(resent.eta, self.task.app) or 0
+        except Exception:  # it must not hide what the task did
             logger.exception("Cannot determine whether the task runs again: task=%s", self.call)
             return 0.0
-        return delay + options.max_queue_seconds
+        return max(0, delay) + options.max_queue_seconds
 
-    def _next_call(self, error: BaseException) -> Call:
-        """Return the next execution's call. It can have been sent with other arguments."""
-        message, sent = self.message, getattr(error, "sig", None)
-        if sent is None or (message.args, message.kwargs) == (tuple(sent.args), dict(sent.kwargs)):
+    def _next_call(self, resent: Resent) -> Call | None:
+        """Return the next execution's call. It can have other arguments, or be of another task."""
+        message, task = self.message, self.task.app.tasks.get(resent.task_name)
+        if task is self.task and (message.args, message.kwargs) == (resent.args, resent.kwargs):
             return self.call
-        return call_of(self.single, self.task, message.task_id, sent.args, sent.kwargs)
+        single = None if task is None else single_of(task)
+        if task is None or single is None:
+            return None
+        return call_of(single, task, message.task_id, resent.args, resent.kwargs)
 
     def _has_ended(self, state: str) -> bool:
         """Return whether an earlier execution of the message has ended with a state, if the result
@@ -240,19 +269,10 @@ def back_off(conflicts: int) -> float:
     return max(1.0, longest * random.uniform(0.5, 1))  # noqa: S311  jitter is no secret
 
 
-def runs_again_in(message: Message, error: object) -> float | None:
-    """Return the seconds until a task that ended with `error` runs again. None if never."""
-    if isinstance(error, Retry):  # the retry was sent before it was raised
-        if not message.has_queue:
-            return None
-        return max(0.0, seconds_until(error.when, message.task.app) or 0.0)
-    if isinstance(error, Reject):
-        # A message that was acknowledged before the task ran cannot return to its queue.
-        can_return = error.requeue and message.task.acks_late  # type: ignore[attr-defined]
-        return 0.0 if can_return else None
-    if isinstance(error, Ignore):  # of ``self.replace()``, by the same task
-        return 0.0 if message.resent_for_seconds else None
-    return None
+def returns_to_queue(task: Task[..., Any], error: object) -> bool:
+    """Return whether the message of a task that ended with `error` returns to its queue."""
+    # A message that was acknowledged before the task ran cannot return.
+    return isinstance(error, Reject) and bool(error.requeue and task.acks_late)  # type: ignore[attr-defined]
 
 
 class _PublicPart:

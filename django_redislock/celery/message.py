@@ -7,7 +7,7 @@ from them is validated here.
 from __future__ import annotations
 
 from inspect import Parameter, ismethod, unwrap
-from typing import Any
+from typing import Any, NamedTuple
 
 from celery import Task
 from celery.app.task import Context
@@ -48,6 +48,15 @@ def single_of(task: Task[..., Any]) -> Single | None:
     return marked(task.run)
 
 
+class Resent(NamedTuple):
+    """A message that an execution has sent in its own place."""
+
+    task_name: str
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    eta: Any
+
+
 class Message:
     """A message of a task, and what is known about its execution. A forged value counts as absent.
 
@@ -63,8 +72,8 @@ class Message:
 
     is_running = False
 
-    resent_for_seconds = 0.0
-    """The lease of the queue lock of the message that the execution sent in its own place."""
+    resent: Resent | None = None
+    """The last message with the same id that the execution sent."""
 
     earlier_result: AsyncResult[Any] | None = None
     """The result of an earlier execution of the same message, if it has ended."""

@@ -124,17 +124,13 @@ class Sending:
         # If the task runs under the lock with this name, the lock becomes the queue lock.
         keeps_lock = self.runs_under_lock and not self.single.options.locking.separate
         if not keeps_lock and self._take():
-            result = self._publish_with_queue_lock()
-        elif earlier is None:  # the dead process can still hold the lock
-            result = self._publish({AGAIN: True})
-        else:
-            met_before = earlier.headers.get(CONFLICTS)
-            is_by_conflict = self.headers.get(CONFLICTS) not in (None, met_before)
-            # After ``self.retry()`` or ``self.replace()``, the task has run, and must run again.
-            result = self._publish({} if is_by_conflict else self._queue_lock_headers)
-        if earlier is not None and self.runs_under_lock:
-            earlier.resent_for_seconds = float(self._lease())
-        return result
+            return self._publish_with_queue_lock()
+        if earlier is None:  # the dead process can still hold the lock
+            return self._publish({AGAIN: True})
+        met_before = earlier.headers.get(CONFLICTS)
+        is_by_conflict = self.headers.get(CONFLICTS) not in (None, met_before)
+        # After ``self.retry()`` or ``self.replace()``, the task has run, and must run again.
+        return self._publish({} if is_by_conflict else self._queue_lock_headers)
 
     # The queue lock
 

@@ -33,6 +33,8 @@ from .tools import (
     state_of,
 )
 
+WITH_A_LOCK = ["while_executing", "until_executed", "until_and_while_executing"]
+
 MAX_CALLS = 100
 """The functions of the package that one execution may call besides those of its lock."""
 
@@ -264,18 +266,22 @@ def test_a_task_that_retries_itself_keeps_its_lock(eager, name):
     assert locks.get(name) is None
 
 
-@pytest.mark.parametrize("mode", ["until_executed", "until_and_while_executing"])
+@pytest.mark.parametrize("mode", WITH_A_LOCK)
 def test_a_task_that_sends_itself_again_and_returns_keeps_its_lock(app, name, sent, mode):
     def body():
         if not sent:
             task.retry(countdown=100, throw=False)
         return "ran"
 
-    task = make_task(app, name, mode, hold_on_retry=True, body=body)
+    options = {"hold_on_retry": True}
+    if mode in WHEN_SENT:
+        task = make_task(app, name, mode, body=body, **options)
+    else:
+        task = app.task(name=f"tests.{name}")(single_instance(key=name, **options)(body))
     assert run_message(app, task) == "ran"
     assert held_by(name)[name] == "own"
     assert 3690 < locks.get(name).ttl <= 3700
-    assert run_message(app, task, headers={PLACE: sent[0][PLACE]}) == "ran"
+    assert run_message(app, task, headers={PLACE: sent[0].get(PLACE)}) == "ran"
     assert held_by(name) == {}
     assert len(sent) == 1
 
@@ -410,8 +416,6 @@ def test_a_retry_after_a_conflict_that_cannot_be_sent(app, name, acks_late, erro
 AGAIN_OR_REDELIVERED = pytest.mark.parametrize(
     "how", [{"redelivered": True}, {"headers": {AGAIN: True}}], ids=str
 )
-
-WITH_A_LOCK = ["while_executing", "until_executed", "until_and_while_executing"]
 
 
 @pytest.fixture
