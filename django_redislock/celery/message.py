@@ -25,7 +25,7 @@ CONFLICTS = "redislock_conflicts"
 AGAIN = "redislock_again"
 """Whether an execution of the same task may have begun before it was sent again."""
 
-PLACE = "redislock_place"
+QUEUE_LOCK = "redislock_queue_lock"
 """The name of the queue lock that the task took when it was sent, or that is promised to it."""
 
 EXPECTED = "redislock_expected"
@@ -35,7 +35,7 @@ DUPLICATE = "redislock_duplicate"
 """The id of the task, or "", that held the queue lock when this duplicate was sent. A duplicate
 whose result is expected ends without running."""
 
-OURS = (CONFLICTS, AGAIN, PLACE, EXPECTED, DUPLICATE)
+OURS = (CONFLICTS, AGAIN, QUEUE_LOCK, EXPECTED, DUPLICATE)
 
 FOLLOWERS = ("chord", "group", "chain", "callbacks", "errbacks")
 """The attributes of a request that name tasks which depend on its result."""
@@ -104,7 +104,7 @@ class Message:
 
         self.conflicts = _count(headers.get(CONFLICTS))
         self.is_resent = bool(headers.get(AGAIN))
-        self.queue_lock = _name(headers[PLACE]) if PLACE in headers else None
+        self.queue_lock = _name(headers[QUEUE_LOCK]) if QUEUE_LOCK in headers else None
         self.is_duplicate = DUPLICATE in headers and single.options.locking.when_sent
         duplicate_of = headers.get(DUPLICATE)
         self.duplicate_of = complete_id(duplicate_of) if isinstance(duplicate_of, str) else None

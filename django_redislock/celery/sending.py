@@ -27,7 +27,7 @@ from .message import (
     CONFLICTS,
     DUPLICATE,
     EXPECTED,
-    PLACE,
+    QUEUE_LOCK,
     Message,
     call_of,
     seconds_until,
@@ -180,7 +180,7 @@ class Sending:
     @property
     def _queue_lock_headers(self) -> dict[str, Any]:
         """The headers of a message that holds the queue lock, or must run anyway."""
-        return {PLACE: self.name} | ({EXPECTED: True} if self.is_expected else {})
+        return {QUEUE_LOCK: self.name} | ({EXPECTED: True} if self.is_expected else {})
 
     def _publish_with_queue_lock(self) -> Any:
         was_sent = False

@@ -105,9 +105,6 @@ def single_instance(
     confirms that it has already succeeded. A call from inside the running instance never retries
     and never waits, because it would wait for itself.
 
-    Trouble with the lock after the function has started is logged. It does not change the result
-    or the exception of the function.
-
     Args:
         function: The function, if the decorator is used without options.
         unique_on: The names of the arguments whose values are part of the lock's name, or ``"*"``
@@ -117,8 +114,7 @@ def single_instance(
         mode: When there is only one instance:
 
             - ``"while_executing"``: One instance runs.
-            - ``"until_executing"``: One instance is queued. The queue lock is released when the
-              task starts.
+            - ``"until_executing"``: One instance is queued.
             - ``"until_executed"``: One instance is queued or runs.
             - ``"until_and_while_executing"``: One instance is queued, and one runs. A task that
               starts while another one runs is retried after `countdown`, and keeps its queue lock.
@@ -129,9 +125,9 @@ def single_instance(
               task.
             - ``"raise"``: It raises `AlreadyRunning`.
             - ``"retry"``: The worker runs it again after `countdown`, at most `max_retries` times,
-              and then raises `AlreadyRunning`. The retries of the task itself are not affected. A
-              direct call, a plain function, `apply()` and ``task_always_eager`` have no queue, and
-              raise at once. Only for ``"while_executing"``.
+              and then raises `AlreadyRunning`. The retries of the task itself are not affected.
+              Without a queue, as in a direct call, it raises at once. Only for
+              ``"while_executing"``.
             - ``"wait"``: It waits for at most `blocking_timeout`, and then raises
               `AlreadyRunning`. Only for ``"while_executing"``.
             - ``"replace"``: The queued task is revoked, and the new one takes its queue lock. Only
@@ -148,14 +144,12 @@ def single_instance(
             the state RETRY for a task that has ended.
         max_retries: The maximum number of retries. None means no limit.
         limit: How many instances can run at the same time, or a function of the arguments of the
-            call that returns it, such as ``lambda account_id: plan(account_id).slots``. None means
-            one.
+            call that returns it. None means one.
         at_least_for: The seconds for which the lock is held at least, from the start of the task.
-            Use it as a throttle, or for a job that several machines start at the same time.
         max_hold: The seconds after which the lock counts as lost, even if the task still runs.
             It must be greater than `timeout`. None means no limit.
-        queue_timeout: The lease of a queue lock in seconds. None means one hour. The `countdown`
-            or `eta` of the message is added. The lease does not exceed `expires` or 10 years.
+        queue_timeout: The lease of a queue lock in seconds, in addition to the `countdown` or
+            `eta` of the message. None means one hour. The lease does not exceed `expires`.
         hold_on_retry: Whether a task keeps its lock until its own retry, for at most the lease of
             a queue lock. None means only with ``"until_executed"``.
         on_lost: A function that is called once, with the lock, if the lock is lost while the task

@@ -14,7 +14,7 @@ from kombu.exceptions import OperationalError
 
 from django_redislock import AlreadyRunning, locks, single_instance
 from django_redislock.celery import current_lock
-from django_redislock.celery.message import AGAIN, CONFLICTS, DUPLICATE, PLACE
+from django_redislock.celery.message import AGAIN, CONFLICTS, DUPLICATE, QUEUE_LOCK
 from django_redislock.tasks.single import queue_lock_token
 from tests.calls import counted_calls
 from tests.lock_tools import start
@@ -92,7 +92,7 @@ def test_a_replaced_task_does_not_run_after_the_newer_one(app, name, track_start
     first, second = task.delay(), task.delay()
     assert is_revoked(first)
     for each in second, first:
-        run_message(app, task, headers={PLACE: name}, task_id=each.id)
+        run_message(app, task, headers={QUEUE_LOCK: name}, task_id=each.id)
     assert ran == [1]
     assert is_revoked(app.AsyncResult(first.id))  # as `first` caches its state
     assert held_by(name) == {}
@@ -102,7 +102,7 @@ def test_headers_take_no_lock_from_another_task(app, name):
     task = make_task(app, name)
     result = task.delay()
     other = make_task(app, f"{name}:other")
-    assert run_message(app, other, headers={PLACE: name}) == "ran"
+    assert run_message(app, other, headers={QUEUE_LOCK: name}) == "ran"
     assert held_by(name) == {name: result.id}
 
 
@@ -112,7 +112,7 @@ def test_a_queue_lock_in_the_headers_of_while_executing_is_ignored(app, name, se
     def work(): ...
 
     with locks.lock(name):
-        assert run_message(app, work, headers={PLACE: "another"}) is None
+        assert run_message(app, work, headers={QUEUE_LOCK: "another"}) is None
     assert signals == [("skipped", "own", None)]
     assert not sent
 
@@ -216,7 +216,7 @@ def test_a_task_class_may_end_the_task_before_its_body(app, name, base, mode, ke
     task = make_task(app, name, mode, task={"base": base}, body=lambda: pytest.fail("it ran"))
     task.apply_async(task_id="own")
     lock_name = queue_lock(name, mode).name
-    run_message(app, task, headers={PLACE: lock_name})
+    run_message(app, task, headers={QUEUE_LOCK: lock_name})
     assert held_by(name) == ({lock_name: "own"} if kept else {})
 
 
@@ -231,7 +231,7 @@ def test_a_task_that_cannot_begin_without_the_result_backend_releases_its_queue_
     task.apply_async(task_id="own")
     monkeypatch.setattr(app.backend, "store_result", store)
     with suppress(OSError), pytest.warns(RuntimeWarning, match="away"):
-        run_message(app, task, headers={PLACE: name})
+        run_message(app, task, headers={QUEUE_LOCK: name})
     assert held_by(name) == {}
 
 
@@ -244,7 +244,7 @@ def test_a_requeued_message_keeps_the_lock_if_it_was_not_acknowledged(app, name,
         raise Reject("later", requeue=True)
 
     task = make_task(app, name, body=requeue, task={"acks_late": acks_late})
-    task.apply(task_id="own", headers={PLACE: name})
+    task.apply(task_id="own", headers={QUEUE_LOCK: name})
     assert held_by(name) == ({name: "own"} if acks_late else {})
     if acks_late:
         assert locks.get(name).ttl > 3000
@@ -281,7 +281,7 @@ def test_a_task_that_sends_itself_again_and_returns_keeps_its_lock(app, name, se
     assert run_message(app, task) == "ran"
     assert held_by(name)[name] == "own"
     assert 3690 < locks.get(name).ttl <= 3700
-    assert run_message(app, task, headers={PLACE: sent[0].get(PLACE)}) == "ran"
+    assert run_message(app, task, headers={QUEUE_LOCK: sent[0].get(QUEUE_LOCK)}) == "ran"
     assert held_by(name) == {}
     assert len(sent) == 1
 
@@ -301,7 +301,7 @@ def test_a_task_with_a_limit_that_sent_itself_again_and_returns_keeps_no_lock(ap
     def body():
         if not sent:
             task.retry(countdown=0, throw=False)
-            assert run_message(app, task, headers={PLACE: sent[0][PLACE]}) == "ran"
+            assert run_message(app, task, headers={QUEUE_LOCK: sent[0][QUEUE_LOCK]}) == "ran"
         return "ran"
 
     task = make_task(app, name, limit=2, body=body)
@@ -358,7 +358,7 @@ def test_a_task_that_sends_itself_again_keeps_the_queue_lock(app, name, sent, ho
     task = single_instance(mode="until_executed", key=name)(task)
     run_message(app, task, 1)
     [headers] = sent
-    assert (headers["id"], headers[PLACE]) == ("own", name)
+    assert (headers["id"], headers[QUEUE_LOCK]) == ("own", name)
     assert locks.get(name).token == queue_lock_token("own")
     assert task.delay(1).id == "own"
     assert len(sent) == 1
@@ -378,7 +378,7 @@ def test_a_task_that_replaces_another_with_the_same_key_takes_over_its_lock(app,
     assert set(held_by(name).values()) == {"own"}
     assert locks.get(name).token == queue_lock_token("own")
     held = None if mode == "until_executing" else "own"
-    assert run_message(app, second, headers={PLACE: headers[PLACE]}) == (held, None)
+    assert run_message(app, second, headers={QUEUE_LOCK: headers[QUEUE_LOCK]}) == (held, None)
     assert held_by(name) == {}
 
 
@@ -538,7 +538,7 @@ def test_a_direct_call_with_other_arguments_is_not_the_message(app, name, sent, 
     decorate = single_instance(key=f"{name}:{{number}}", **options)
     task = decorate(make(work)) if "mode" in options else make(decorate(work))
     with locks.lock(f"{name}:2"):
-        result = run_message(app, task, 1, headers={PLACE: f"{name}:1", AGAIN: True})
+        result = run_message(app, task, 1, headers={QUEUE_LOCK: f"{name}:1", AGAIN: True})
     assert result == (1, "refused" if options.get("on_conflict") == "retry" else None)
     assert (ran, sent) == ([1], [])
 
@@ -588,10 +588,10 @@ def test_a_task_that_goes_on_with_other_arguments_takes_their_queue_lock_or_runs
     others = [task.delay([2]).id] if is_taken else []
     run_message(app, task, [1, 2])
     assert held_by(name) == {f"{name}:2": others[0] if is_taken else "own"}
-    assert (sent[-1]["id"], sent[-1][PLACE]) == ("own", f"{name}:2")
+    assert (sent[-1]["id"], sent[-1][QUEUE_LOCK]) == ("own", f"{name}:2")
     assert task.delay([1, 2]).id != "own"
     if is_taken:
-        run_message(app, task, [2], headers={PLACE: sent[1][PLACE]})
+        run_message(app, task, [2], headers={QUEUE_LOCK: sent[1][QUEUE_LOCK]})
         assert sent[-1]["id"] == "own"
 
 
@@ -637,10 +637,10 @@ def test_a_queue_lock_with_another_name_than_the_lock_is_released_at_the_start(
     task = app.task(name=f"tests.{name}")(work)
     task = single_instance(mode=mode, key=f"{name}:{{pages}}")(task)
     task.apply_async(((1, 2),), task_id="own")
-    taken = sent[0][PLACE]
+    taken = sent[0][QUEUE_LOCK]
     assert taken.startswith(f"{name}:(1, 2)")
     assert held_by(name) == {taken: "own"}
-    running = run_message(app, task, [1, 2], headers={PLACE: taken})  # as they come from JSON
+    running = run_message(app, task, [1, 2], headers={QUEUE_LOCK: taken})  # as they come from JSON
     assert running == ({} if mode == "until_executing" else {f"{name}:[1, 2]": "own"})
     assert held_by(name) == {}
 
@@ -666,8 +666,8 @@ def test_an_argument_that_the_class_adds_does_not_change_the_lock(app, name, sen
     task = single_instance(mode="until_executed", key=f"{name}:{{number}}")(task)
     run_message(app, task, 1, kwargs={"_user": 7})
     assert held_by(name) == {f"{name}:1": "own"}
-    assert sent[0][PLACE] == f"{name}:1"
-    args, headers = ((1,), None) if by == "arguments" else ((2,), {PLACE: f"{name}:1"})
+    assert sent[0][QUEUE_LOCK] == f"{name}:1"
+    args, headers = ((1,), None) if by == "arguments" else ((2,), {QUEUE_LOCK: f"{name}:1"})
     revoke(app, task, args=args, kwargs={"_user": 7}, headers=headers)
     assert held_by(name) == {}
 
@@ -710,7 +710,7 @@ def test_a_traced_message_that_is_revoked_releases_its_queue_lock(app, name):
     made = app.task(name=f"tests.{name}")(work)
     task = single_instance(mode="until_executed", key=lambda page: f"{name}:{page}")(made)
     task.apply_async((1,), task_id="own")
-    revoke(app, task, args=(2,), **{PLACE: f"{name}:1", "headers": {"trace": "1"}})
+    revoke(app, task, args=(2,), **{QUEUE_LOCK: f"{name}:1", "headers": {"trace": "1"}})
     assert held_by(name) == {}
 
 

@@ -15,7 +15,7 @@ from redis.exceptions import ConnectionError
 
 from django_redislock import AlreadyRunning, locks, single_instance
 from django_redislock.celery import current_lock
-from django_redislock.celery.message import AGAIN, DUPLICATE, EXPECTED, PLACE
+from django_redislock.celery.message import AGAIN, DUPLICATE, EXPECTED, QUEUE_LOCK
 from django_redislock.lock_state import queued_task
 from django_redislock.lock_types import QueueLock
 from django_redislock.tasks.single import queue_lock_token
@@ -45,7 +45,7 @@ def test_the_queue_lock_belongs_to_the_message(app, name, sent, mode):
     assert info.holder.task_name == f"tests.{name}"
     assert 3590 < info.ttl <= 3600
     [headers] = sent
-    assert (headers["id"], headers[PLACE]) == (result.id, info.name)
+    assert (headers["id"], headers[QUEUE_LOCK]) == (result.id, info.name)
 
 
 @pytest.mark.parametrize("when", [{"countdown": 90}, {"eta": timedelta(seconds=90)}])
@@ -290,7 +290,7 @@ def test_a_task_whose_result_is_expected_is_replaced_but_not_revoked(app, name, 
     second, third = task.delay(), task.delay()
     assert signals == [("replaced", member.id, second.id), ("replaced", second.id, third.id)]
     assert revoked == [second.id]
-    assert task.apply(task_id=member.id, headers={PLACE: name}).get() is None
+    assert task.apply(task_id=member.id, headers={QUEUE_LOCK: name}).get() is None
 
 
 def record_key(redis_server, name):
@@ -441,7 +441,7 @@ def test_a_task_that_was_sent_under_another_limit_runs(app, name, mode, options,
     task = make_task(app, name, mode, limit=now, **options)
     kept = f"{name}:queued" if mode == "until_and_while_executing" else name
     queue_under_limit(task, kept, before)
-    assert run_message(app, task, headers={PLACE: kept}) == "ran"
+    assert run_message(app, task, headers={QUEUE_LOCK: kept}) == "ran"
     wait_until(lambda: held_by(name) == {})
 
 
@@ -477,7 +477,7 @@ def test_it_is_sent_although_the_dead_process_still_has_the_lock(app, name, sent
     task = make_task(app, name, body=lambda: elsewhere(send))
     assert task.apply(task_id="own").get() == "own"
     [headers] = sent
-    assert (headers["id"], headers[AGAIN], PLACE in headers) == ("own", True, False)
+    assert (headers["id"], headers[AGAIN], QUEUE_LOCK in headers) == ("own", True, False)
 
 
 def test_it_is_no_duplicate_of_a_task_that_was_sent_in_between(app, name, sent):
@@ -496,7 +496,7 @@ def test_it_keeps_the_queue_lock_of_a_process_that_died_before_it_began(app, nam
     task = make_task(app, name)
     task.apply_async(task_id="own")
     task.apply_async(task_id="own", retries=1)
-    assert [headers[PLACE] for headers in sent] == [name, name]
+    assert [headers[QUEUE_LOCK] for headers in sent] == [name, name]
     assert held_by(name) == {name: "own"}
 
 
@@ -513,7 +513,7 @@ def test_a_retry_is_expected_if_its_first_message_was(app, name, sent, revoked, 
     task.apply_async(**({"task_id": "own"} if expected else {}))
     assert sent[0].get(EXPECTED, False) is expected
     locks.force_release(queue_lock(name, mode).name)
-    headers = {each: sent[0][each] for each in (PLACE, EXPECTED) if each in sent[0]}
+    headers = {each: sent[0][each] for each in (QUEUE_LOCK, EXPECTED) if each in sent[0]}
     assert run_message(app, task, headers=headers).type is Retry
     assert queue_lock(name, mode).holder.task_id == "own"
     task.delay()

@@ -15,7 +15,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from django_redislock import AlreadyRunning, locks, single_instance
-from django_redislock.celery.message import AGAIN, CONFLICTS, DUPLICATE, OURS, PLACE
+from django_redislock.celery.message import AGAIN, CONFLICTS, DUPLICATE, OURS, QUEUE_LOCK
 from tests.lock_tools import start
 
 from .forging import json_values, texts
@@ -38,8 +38,8 @@ def task_that(on_conflict, **options):
     return app.task(name=name)(single_instance(on_conflict=on_conflict, **options)(body))
 
 
-def task_with_a_place(on_conflict):
-    task = app.task(name=f"messages.placed.{on_conflict}")(body)
+def task_with_a_queue_lock(on_conflict):
+    task = app.task(name=f"messages.queued.{on_conflict}")(body)
     single_instance(mode="until_executed", on_conflict=on_conflict, key=NAME)(task)
     return app.tasks[task.name]
 
@@ -49,8 +49,8 @@ TASKS = [
     task_that("raise", key=NAME),
     task_that("retry", key=NAME, max_retries=3),
     task_that("wait", key=NAME, blocking_timeout=0.01),
-    task_with_a_place("skip"),
-    task_with_a_place("replace"),
+    task_with_a_queue_lock("skip"),
+    task_with_a_queue_lock("replace"),
 ]
 BY_ARGUMENT = task_that("skip", unique_on=["argument"])
 
@@ -74,10 +74,10 @@ def execute(task, task_id, args=(), headers=None, delivery=None):
 @example(TASKS[2], "id", {CONFLICTS: True, AGAIN: "x"}, {})
 @example(TASKS[0], "id", {DUPLICATE: {"a": [1]}}, {"redelivered": "no"})
 @example(TASKS[1], "id", {DUPLICATE: "\x1b[31m"}, None)
-@example(TASKS[4], "id", {PLACE: "another"}, None)
-@example(TASKS[4], "id", {PLACE: NAME, CONFLICTS: [1]}, None)
-@example(TASKS[5], "id", {PLACE: {"a": 1}}, None)
-@example(TASKS[0], "\ud800\x1b[31m\u202e\n", {PLACE: 1}, None)
+@example(TASKS[4], "id", {QUEUE_LOCK: "another"}, None)
+@example(TASKS[4], "id", {QUEUE_LOCK: NAME, CONFLICTS: [1]}, None)
+@example(TASKS[5], "id", {QUEUE_LOCK: {"a": 1}}, None)
+@example(TASKS[0], "\ud800\x1b[31m\u202e\n", {QUEUE_LOCK: 1}, None)
 def test_headers_cannot_make_two_tasks_run_at_once(caplog, task, task_id, headers, delivery):
     caplog.clear()
     caplog.set_level(logging.DEBUG, "django_redislock")
@@ -185,9 +185,9 @@ def test_nothing_is_held_after_a_forged_message(task, attributes):
 
 @fuzzed(30)
 @given(st.sampled_from(KEPT_TASKS[1:]), forged)
-@example(KEPT_TASKS[1], {PLACE: KEPT, "id": None})
-@example(KEPT_TASKS[2], {PLACE: KEPT, AGAIN: True, "redislock_duplicate": "queued"})
-@example(KEPT_TASKS[3], {PLACE: f"{KEPT}:queued", "retries": 1})
+@example(KEPT_TASKS[1], {QUEUE_LOCK: KEPT, "id": None})
+@example(KEPT_TASKS[2], {QUEUE_LOCK: KEPT, AGAIN: True, "redislock_duplicate": "queued"})
+@example(KEPT_TASKS[3], {QUEUE_LOCK: f"{KEPT}:queued", "retries": 1})
 def test_a_forged_message_does_not_affect_a_queued_one(task, attributes):
     task.apply_async(task_id="queued")
     before = list(locks.active(f"{KEPT}*"))
@@ -196,7 +196,7 @@ def test_a_forged_message_does_not_affect_a_queued_one(task, attributes):
         (info.name, info.token) for info in before
     ]
     ran.clear()
-    assert execute(task, "queued", headers={PLACE: before[0].name}) is None
+    assert execute(task, "queued", headers={QUEUE_LOCK: before[0].name}) is None
     assert ran == [None]
     assert not list(locks.active(f"{KEPT}*"))
 

@@ -6,7 +6,7 @@ import pytest
 from celery.app.task import Context
 
 from django_redislock import locks
-from django_redislock.celery.message import AGAIN, DUPLICATE, PLACE
+from django_redislock.celery.message import AGAIN, DUPLICATE, QUEUE_LOCK
 
 from .test_messages import KEPT, KEPT_TASKS, READ, RETRIED, execute_forged
 
@@ -27,7 +27,12 @@ class RecordingContext(Context):
 def test_the_fuzz_covers_every_name_that_is_read(monkeypatch, task):
     monkeypatch.setattr("celery.app.trace.Context", RecordingContext)
     monkeypatch.setattr(RecordingContext, "names", set())
-    for attributes in [{}, {DUPLICATE: "id"}, {AGAIN: True, PLACE: KEPT}, {"delivery_info": True}]:
+    for attributes in [
+        {},
+        {DUPLICATE: "id"},
+        {AGAIN: True, QUEUE_LOCK: KEPT},
+        {"delivery_info": True},
+    ]:
         execute_forged(task, attributes)
         locks.force_release(KEPT)
     with locks.lock(KEPT, timeout=30):
