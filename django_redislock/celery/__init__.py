@@ -8,11 +8,10 @@ except ImportError as error:
     ) from error
 
 from django_redislock.tasks import current_lock, single_instance
-from django_redislock.tasks.decorator import frameworks
 
 from . import execution, worker  # noqa: F401  they connect to signals
 from .framework import CeleryTasks
 
 __all__ = ["current_lock", "single_instance"]
 
-frameworks.append(CeleryTasks())
+FRAMEWORK = CeleryTasks()

@@ -1,14 +1,8 @@
 """Single-instance tasks and functions: `single_instance` for all task frameworks."""
 
-from importlib import import_module
-from importlib.util import find_spec
-
 from .backend import SingleInstanceBackend
 from .decorator import single_instance
 from .django import SKIPPED, was_skipped
 from .execution import current_lock
 
 __all__ = ["SKIPPED", "SingleInstanceBackend", "current_lock", "single_instance", "was_skipped"]
-
-if find_spec("celery"):  # its part is a layer above this one
-    import_module("django_redislock.celery")

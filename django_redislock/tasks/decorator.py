@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Collection
+from functools import cache, partial, wraps
+from importlib import import_module
+from importlib.util import find_spec
 from typing import Any, Literal, Protocol, TypeVar, overload
 from weakref import WeakSet
 
@@ -32,8 +34,14 @@ class Framework(Protocol):
         """Return the execution of a call, or None if it is not for a task."""
 
 
-frameworks: list[Framework] = []
-"""Those that are installed."""
+@cache
+def frameworks() -> list[Framework]:
+    """Return those that are installed. They are layers above this module."""
+    paths = ["django_redislock.tasks.django"]
+    if find_spec("celery"):
+        paths.append("django_redislock.celery")
+    return [import_module(path).FRAMEWORK for path in paths]
+
 
 decorated: WeakSet[Callable[..., Any]] = WeakSet()
 """All functions with `single_instance`."""
@@ -168,12 +176,12 @@ def single_instance(
     """
     validators.check_options("single_instance", options, Options.__annotations__)
     if function is None:
-        return functools.partial(_decorate, Options(**options))
+        return partial(_decorate, Options(**options))
     return _decorate(Options(**options), function)
 
 
 def _decorate(options: Options, target: Any) -> Any:
-    for framework in frameworks:
+    for framework in frameworks():
         if framework.is_task(target):
             return framework.decorate(options, target)
     is_function = callable(target) and hasattr(target, "__qualname__")
@@ -208,7 +216,7 @@ def wrap(
     alone: Any
     if not single.is_async:
 
-        @functools.wraps(function)
+        @wraps(function)
         def alone(*args: Any, **kwargs: Any) -> Any:
             return _execution(single, args, kwargs).run()
 
@@ -219,7 +227,7 @@ def wrap(
         )
     else:
 
-        @functools.wraps(function)
+        @wraps(function)
         async def alone(*args: Any, **kwargs: Any) -> Any:
             return await _execution(single, args, kwargs).arun()
 
@@ -232,7 +240,7 @@ def wrap(
 
 
 def _execution(single: Single, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Execution:
-    for framework in frameworks:
+    for framework in frameworks():
         if execution := framework.execution(single, args, kwargs):
             return execution
     return Execution(Call(single, args, kwargs))

@@ -20,7 +20,7 @@ from django_redislock.lock_types import QueueLock
 from django_redislock.snapshots import Holding
 
 from .conflict import Conflict
-from .decorator import decorated, frameworks, wrap
+from .decorator import decorated, wrap
 from .execution import Execution, Stack
 from .options import Options
 from .single import Call, Single, marked
@@ -228,4 +228,4 @@ def check_tasks(**_: Any) -> list[Error]:
     return errors
 
 
-frameworks.append(DjangoTasks())
+FRAMEWORK = DjangoTasks()
