@@ -51,6 +51,12 @@ class QueueLock:
             self.release()
         return grant is not None and grant.took_over
 
+    def extend(self, seconds: float) -> bool:
+        """Hold the lock for at least `seconds` from now, and return whether the token holds it."""
+        server, seconds = self.lock._server(), min(seconds, validators.MAX_LEASE_SECONDS)
+        flow = protocol.renew(server.keys.of(self.lock.name), self.token, seconds, "renew")
+        return bool(run(server.client, flow))
+
     def inherit(self, seconds: float) -> None:
         """Take over the hold of `lock`. Raises the errors of `BaseLock.transfer()`."""
         self._cancel_release()

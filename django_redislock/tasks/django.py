@@ -1,9 +1,8 @@
 """`django.tasks` as a task framework: its tasks with any backend, and a backend with queue locks.
 
 The id of a task is known only after its backend has enqueued it. Until then a temporary queue lock
-shows that the task is being sent. Then the queue lock of that id takes it over, or in a database
-transaction, a second temporary one until the commit. A worker can start the task before that, and
-waits for it.
+shows that the task is being sent. Then the queue lock of that id takes it over. A worker can start
+the task before that, and waits for it.
 """
 
 from __future__ import annotations
@@ -127,14 +126,9 @@ SENDING_SECONDS = 10
 """The lease of the queue lock until the wrapped backend has enqueued the task."""
 
 TRANSACTION_SECONDS = 60
-"""The lease of the queue lock until the commit of the transaction that enqueues the task."""
+"""The lease of a queue lock until the commit of the transaction that enqueues the task."""
 
 POLL_SECONDS = 0.02
-
-
-def is_being_sent(holding: Holding, task_id: str | None = None) -> bool:
-    """Return whether the holder is a task that is being sent, with this id or an unknown one."""
-    return bool(holding.metadata.get(SENDING)) and holding.holder.task_id in (None, task_id)
 
 
 def call_of(single: Single, task: Any, args: Any, kwargs: Any, task_id: str | None = None) -> Call:
@@ -160,17 +154,19 @@ class TaskExecution(Execution):
 
         The call is then direct, or the backend does not send the signal `task_started`.
         """
-        until = clock.now() + TRANSACTION_SECONDS
-        while not self.call.other_queue_token and clock.now() < until:
-            info = self.single.manager.get(name)
-            holders = info.holders if info else ()
-            if any(is_being_sent(each, self.call.task_id) for each in holders):
-                time.sleep(POLL_SECONDS)
-                continue
-            queued = [each for each in holders if each.metadata.get("queued")]
-            if queued and not self.call.task_id:
-                self.call.other_queue_token = queued[0].token
-            break
+        if self.call.other_queue_token:  # it runs inside enqueue()
+            return
+        until, holders = clock.now() + SENDING_SECONDS, self._holders(name)
+        while any(each.metadata.get(SENDING) for each in holders) and clock.now() < until:
+            time.sleep(POLL_SECONDS)
+            holders = self._holders(name)
+        queued = [each for each in holders if each.metadata.get("queued")]
+        if queued and not self.call.task_id:
+            self.call.other_queue_token = queued[0].token
+
+    def _holders(self, name: str) -> tuple[Holding, ...]:
+        info = self.single.manager.get(name)
+        return info.holders if info else ()
 
 
 class DjangoTasks:
@@ -307,9 +303,12 @@ class QueueLocks:
             return enqueue()
         call = call_of(single, task, args, kwargs)
         conflict = Conflict(call, single.name_of(call))
-        sending = _temporary_lock(conflict.name, call)
+        lock, token = single.lock(conflict.name, call), f"queued-{token_hex(16)}"
+        sending = QueueLock(lock, token, (call.name, None), **{SENDING: True})
         while not sending.acquire(SENDING_SECONDS):
-            while (is_held := conflict.look()) and _is_with_unknown(conflict):
+            while (is_held := conflict.look()) and conflict.holding:
+                if not conflict.holding.metadata.get(SENDING):  # else its id is not known yet
+                    break
                 time.sleep(POLL_SECONDS)
             if is_held:  # else it was released in the meantime
                 return self._give_way(conflict, task, enqueue)
@@ -350,17 +349,6 @@ class QueueLocks:
             )
 
 
-def _is_with_unknown(conflict: Conflict) -> bool:
-    """Return whether the holder is a task that is being sent, so that its id is not known yet."""
-    return conflict.holding is not None and is_being_sent(conflict.holding)
-
-
-def _temporary_lock(name: str, call: Call) -> QueueLock:
-    """Return a queue lock whose token only this process knows."""
-    lock, task = call.single.lock(name, call), (call.name, call.task_id)
-    return QueueLock(lock, f"queued-{token_hex(16)}", task, **{SENDING: True})
-
-
 def _enqueue_with(sending: QueueLock, task: Any, call: Call, enqueue: Callable[[], Any]) -> Any:
     """Enqueue a task under its temporary queue lock, and keep the lock until the task starts."""
     before, is_queued = being_sent.set(sending), False
@@ -378,23 +366,19 @@ def _enqueue_with(sending: QueueLock, task: Any, call: Call, enqueue: Callable[[
 
 
 def _keep(sending: QueueLock, call: Call, run_after: datetime | None) -> None:
+    """Pass the queue lock on to the id of the task, until it is due."""
     queue_lock = call.single.queue_lock(sending.lock, call)
     seconds = call.single.options.max_queue_seconds
     if run_after:
         seconds += max(0.0, (run_after - timezone.now()).total_seconds())
-    if transaction.get_connection().in_atomic_block:  # a rollback can make the task disappear
-        uncommitted = _temporary_lock(sending.lock.name, call)
-        _pass_on(sending, uncommitted, TRANSACTION_SECONDS)
-        transaction.on_commit(partial(_pass_on, uncommitted, queue_lock, seconds))
-    else:
-        _pass_on(sending, queue_lock, seconds)
-
-
-def _pass_on(before: QueueLock, after: QueueLock, seconds: float) -> None:
+    is_uncommitted = transaction.get_connection().in_atomic_block
     try:
-        after.take_over(before.token, seconds)
+        # A rollback can make the task disappear.
+        queue_lock.take_over(sending.token, TRANSACTION_SECONDS if is_uncommitted else seconds)
     except RedisError as error:  # the task is enqueued
         logger.warning(
             "Queue lock not kept: task=%s name=%r error=%s",
-            *(after.task[0], after.lock.name, error_text(error)),
+            *(call.name, queue_lock.lock.name, error_text(error)),
         )
+    if is_uncommitted:
+        transaction.on_commit(partial(queue_lock.extend, seconds), robust=True)
