@@ -147,10 +147,22 @@ class TaskExecution(Execution):
     @property
     def _must_run(self) -> bool:
         """Whether the task had a queue lock and was not replaced, or began before and its process
-        was killed. It then runs later instead of being skipped."""
+        was killed. It is then not skipped."""
         had_queue_lock = self.options.locking.when_sent and self.message.queue_lock is not None
         is_replaced = self.options.on_conflict == "replace"
         return self.message.may_have_run or (had_queue_lock and not is_replaced)
+
+    @property
+    def _must_run_later(self) -> bool:
+        # In a mode with separate locks, the queued task runs after the running one.
+        return self._must_run or self.options.locking.separate
+
+    def _after_queue(self, name: str) -> Conflict | None:
+        conflict = super()._after_queue(name)
+        if conflict is None or self._must_run:
+            return None
+        conflict.is_of_queue = True
+        return conflict
 
     def _can_run_later(self, name: str) -> bool:
         return self.message.has_queue and not self._is_inside(name)
@@ -181,8 +193,9 @@ class TaskExecution(Execution):
                 return conflict
         return super()._refused(lock)
 
-    def _settle(self, conflict: Conflict, must_run: bool = False) -> Any:
+    def _settle(self, conflict: Conflict) -> Any:
         message, options = self.message, self.options
+        must_run = self._must_run_later and not conflict.is_of_queue
         may_retry = options.on_conflict == "retry" and (
             options.max_retries is None or message.conflicts < options.max_retries
         )

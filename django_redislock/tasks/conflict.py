@@ -31,6 +31,9 @@ class Conflict:
     holding: Holding | None = None
     """The hold that was read last."""
 
+    is_of_queue = False
+    """Whether the task that starts has no queue lock, and another task has it."""
+
     def __init__(self, call: Call, name: str) -> None:
         self.call, self.name = call, name
         self.error = AlreadyRunning(name)

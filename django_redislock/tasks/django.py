@@ -144,7 +144,7 @@ def call_of(single: Single, task: Any, args: Any, kwargs: Any, task_id: str | No
 class TaskExecution(Execution):
     """The execution of a task by a backend."""
 
-    def _settle(self, conflict: Conflict, must_run: bool = False) -> dict[str, str] | None:
+    def _settle(self, conflict: Conflict) -> dict[str, str] | None:
         """Skip the task, and return the record of that, which becomes its return value."""
         super()._settle(conflict)
         return {SKIPPED: str(conflict.error)} if self.call.task_name else None  # a direct call

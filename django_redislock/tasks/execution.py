@@ -142,11 +142,8 @@ class Execution:
         result = await function(*self.call.args, **self.call.kwargs)
         return reject_deferred_result(function, result)
 
-    def _settle(self, conflict: Conflict, must_run: bool = False) -> Any:
-        """Do what `on_conflict` says, or let a task that must run do so later.
-
-        Here, ``"wait"`` has waited, and there is no queue for a later execution.
-        """
+    def _settle(self, conflict: Conflict) -> Any:
+        """Do what `on_conflict` says. ``"wait"`` has waited, and ``"retry"`` has no queue here."""
         if self.options.policy != "skip":
             raise conflict.error
         conflict.skip()
@@ -174,7 +171,7 @@ class Execution:
         finally:
             if conflict is None:
                 self._release(lock, kept)
-        return self._settle(conflict, self._must_run_later)
+        return self._settle(conflict)
 
     def _refused(self, lock: BaseLock) -> Conflict | None:
         """Acquire the lock, or return the conflict with its holder."""
@@ -226,17 +223,6 @@ class Execution:
         """Find the queue lock of the task, or return a conflict that is known already."""
         return None
 
-    @property
-    def _must_run(self) -> bool:
-        """Whether the task runs also if it has lost its queue lock to another task."""
-        return False
-
-    @property
-    def _must_run_later(self) -> bool:
-        """Whether a task whose lock is not free runs later, whatever `on_conflict` says."""
-        # In a mode with separate locks, the queued task runs after the running one.
-        return self._must_run or self.options.locking.separate
-
     def _run_after_queue(self, name: str) -> Any:
         """Release the queue lock when the task starts, and call the function."""
         conflict = self._after_queue(name)
@@ -244,7 +230,7 @@ class Execution:
 
     def _after_queue(self, name: str) -> Conflict | None:
         """Release the queue lock, or return the conflict with its holder."""
-        if self._end_queue(name) or self._must_run:
+        if self._end_queue(name):
             return None
         conflict = Conflict(self.call, name)
         return conflict if conflict.look() else None
