@@ -10,8 +10,5 @@ except ImportError as error:
 from django_redislock.tasks import current_lock, single_instance
 
 from . import execution, worker  # noqa: F401  they connect to signals
-from .framework import CeleryTasks
 
 __all__ = ["current_lock", "single_instance"]
-
-FRAMEWORK = CeleryTasks()

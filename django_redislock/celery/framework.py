@@ -31,67 +31,68 @@ state: Any = celery._state
 """Celery's apps. Its type stubs do not describe this module."""
 
 
-class CeleryTasks:
-    """Celery's tasks."""
+def is_task(target: Any) -> bool:
+    """Return whether `target` is a task or its proxy."""
+    # An attribute of the proxy would create the task.
+    return issubclass(type(target), (Task, Proxy))
 
-    def is_task(self, target: Any) -> bool:
-        """Return whether `target` is a task or its proxy."""
-        # An attribute of the proxy would create the task.
-        return issubclass(type(target), (Task, Proxy))
 
-    def decorate(self, options: Options, task: Any) -> Any:
-        """Install the lock as soon as Celery has made the task."""
-        install = partial(self._install_or_disable, options)
-        if issubclass(type(task), PromiseProxy):
-            task.__then__(lambda: install(task._get_current_object()))
-        elif issubclass(type(task), Proxy):
-            _install_in_each_app(install, task)
-        else:
-            install(task)
-        return task
+def decorate(options: Options, task: Any) -> Any:
+    """Install the lock as soon as Celery has made the task."""
+    install = partial(_install_or_disable, options)
+    if issubclass(type(task), PromiseProxy):
+        task.__then__(lambda: install(task._get_current_object()))
+    elif issubclass(type(task), Proxy):
+        _install_in_each_app(install, task)
+    else:
+        install(task)
+    return task
 
-    def execution(
-        self, single: Single, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> TaskExecution | None:
-        """Return the execution of a call of the task that Celery runs, or None."""
-        running: Task[..., Any] | None = state.get_current_task()
-        # Celery does not await coroutine functions.
-        if running is None or single.is_async or single_of(running) is not single:
-            return None
-        message = under_way.items[-1] if under_way.items else None
-        # A call that the function makes of its own task is for no message.
-        if message is None or message.task is not running or message.is_running:
-            message = Message(single, running, NO_REQUEST)
-        first = 1 if args and args[0] is running else 0
-        call = Call(single, args, kwargs, running.name, message.task_id, first, running)
-        call.is_expected = message.is_expected
-        return TaskExecution(call, message)
 
-    def _install_or_disable(self, options: Options, task: Task[..., Any]) -> None:
-        """Install the lock. Celery can ignore an error, and the task must not run without it."""
+def execution(
+    single: Single, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> TaskExecution | None:
+    """Return the execution of a call of the task that Celery runs, or None."""
+    running: Task[..., Any] | None = state.get_current_task()
+    # Celery does not await coroutine functions.
+    if running is None or single.is_async or single_of(running) is not single:
+        return None
+    message = under_way.items[-1] if under_way.items else None
+    # A call that the function makes of its own task is for no message.
+    if message is None or message.task is not running or message.is_running:
+        message = Message(single, running, NO_REQUEST)
+    first = 1 if args and args[0] is running else 0
+    call = Call(single, args, kwargs, running.name, message.task_id, first, running)
+    call.is_expected = message.is_expected
+    return TaskExecution(call, message)
 
-        def refuse(error: Exception, *args: Any, **kwargs: Any) -> NoReturn:
-            raise error
 
-        try:
-            self._install(options, task)
-        except Exception as error:
-            task.run = task.apply_async = partial(refuse, error)  # type: ignore[method-assign]
-            raise
+def _install_or_disable(options: Options, task: Task[..., Any]) -> None:
+    """Install the lock. Celery can ignore an error, and the task must not run without it."""
 
-    def _install(self, options: Options, task: Task[..., Any]) -> None:
-        if single_of(task):
-            raise ImproperlyConfigured(
-                f"Task {task.name} has single_instance more than once: above and below its task"
-                f" decorator (mode={options.mode!r}), or on two tasks with this name"
-            )
-        run = task.run
-        if getattr(task, "autoretry_for", ()):  # Celery has put its wrapper on the instance
-            run = getattr_static(type(task), "run").__get__(task)
-        task.run = with_autoretry(task, wrap(options, run, self))  # type: ignore[method-assign]
-        single = single_of(task)
-        if single and options.locking.when_sent:
-            take_queue_lock_when_sent(task, single)
+    def refuse(error: Exception, *args: Any, **kwargs: Any) -> NoReturn:
+        raise error
+
+    try:
+        _install(options, task)
+    except Exception as error:
+        task.run = task.apply_async = partial(refuse, error)  # type: ignore[method-assign]
+        raise
+
+
+def _install(options: Options, task: Task[..., Any]) -> None:
+    if single_of(task):
+        raise ImproperlyConfigured(
+            f"Task {task.name} has single_instance more than once: above and below its task"
+            f" decorator (mode={options.mode!r}), or on two tasks with this name"
+        )
+    run = task.run
+    if getattr(task, "autoretry_for", ()):  # Celery has put its wrapper on the instance
+        run = getattr_static(type(task), "run").__get__(task)
+    task.run = with_autoretry(task, wrap(options, run, "celery"))  # type: ignore[method-assign]
+    single = single_of(task)
+    if single and options.locking.when_sent:
+        take_queue_lock_when_sent(task, single)
 
 
 def _install_in_each_app(install: Install, proxy: Any) -> None:

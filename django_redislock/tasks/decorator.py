@@ -20,7 +20,7 @@ from .single import MARK, Call, Single
 
 
 class Framework(Protocol):
-    """A task framework, such as Celery."""
+    """The module of a task framework, such as Celery."""
 
     def is_task(self, target: Any) -> bool:
         """Return whether the decorator is above this framework's task decorator."""
@@ -39,8 +39,9 @@ def frameworks() -> list[Framework]:
     """Return those that are installed. They are layers above this module."""
     paths = ["django_redislock.tasks.django"]
     if find_spec("celery"):
-        paths.append("django_redislock.celery")
-    return [import_module(path).FRAMEWORK for path in paths]
+        paths.append("django_redislock.celery.framework")
+    modules: list[Any] = [import_module(path) for path in paths]
+    return modules
 
 
 decorated: WeakSet[Callable[..., Any]] = WeakSet()
@@ -208,7 +209,7 @@ def _decorate(options: Options, target: Any) -> Any:
 def wrap(
     options: Options,
     function: Callable[..., Any],
-    framework: Framework | None = None,
+    framework: str = "",
     added_args: int = 0,
 ) -> Callable[..., Any]:
     """Return the function that holds its lock while it runs; see `Single` for the arguments."""

@@ -169,49 +169,45 @@ class TaskExecution(Execution):
         return info.holders if info else ()
 
 
-class DjangoTasks:
-    """The tasks of `django.tasks`."""
+def is_task(target: Any) -> bool:
+    """Return whether `target` is a task."""
+    return issubclass(type(target), TASK_CLASSES)
 
-    def is_task(self, target: Any) -> bool:
-        """Return whether `target` is a task."""
-        return issubclass(type(target), TASK_CLASSES)
 
-    def decorate(self, options: Options, task: Any) -> Any:
-        """Return the task with another function."""
-        check_options(options)
-        backend = task.get_backend()
-        if options.locking.when_sent and not getattr(backend, "has_queue_locks", False):
-            raise ImproperlyConfigured(
-                f"single_instance with mode={options.mode!r} locks when the task is enqueued. For"
-                f" that, the BACKEND of TASKS[{task.backend!r}] must be"
-                " 'django_redislock.tasks.SingleInstanceBackend', around"
-                f" {type(backend).__module__}.{type(backend).__qualname__}"
-            )
-        return replace(task, func=wrap(options, task.func, self, int(task.takes_context)))
-
-    def execution(
-        self, single: Single, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> TaskExecution | None:
-        """Return the execution of a call that a backend makes for the task that it runs."""
-        run = runs.items[-1] if runs.items else None
-        if run is None or run.has_begun or marked(run.result.task.func) is not single:
-            if single.framework is not self:
-                return None
-            return TaskExecution(Call(single, args, kwargs, added_args=single.added_args))
-        check_options(single.options)
-        run.has_begun = True
-        task, task_id = run.result.task, str(run.result.id)
-        call = Call(
-            *(single, args, kwargs, task.module_path, task_id, int(task.takes_context)),
-            task=import_string(task.module_path),
+def decorate(options: Options, task: Any) -> Any:
+    """Return the task with another function."""
+    check_options(options)
+    backend = task.get_backend()
+    if options.locking.when_sent and not getattr(backend, "has_queue_locks", False):
+        raise ImproperlyConfigured(
+            f"single_instance with mode={options.mode!r} locks when the task is enqueued. For"
+            f" that, the BACKEND of TASKS[{task.backend!r}] must be"
+            " 'django_redislock.tasks.SingleInstanceBackend', around"
+            f" {type(backend).__module__}.{type(backend).__qualname__}"
         )
-        sending = being_sent.get() if single.options.locking.when_sent else None
-        if sending is not None:
-            call.other_queue_token = sending.token
-        return TaskExecution(call)
+    return replace(task, func=wrap(options, task.func, "django", int(task.takes_context)))
 
 
-FRAMEWORK = DjangoTasks()
+def execution(
+    single: Single, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> TaskExecution | None:
+    """Return the execution of a call that a backend makes for the task that it runs."""
+    run = runs.items[-1] if runs.items else None
+    if run is None or run.has_begun or marked(run.result.task.func) is not single:
+        if single.framework != "django":
+            return None
+        return TaskExecution(Call(single, args, kwargs, added_args=single.added_args))
+    check_options(single.options)
+    run.has_begun = True
+    task, task_id = run.result.task, str(run.result.id)
+    call = Call(
+        *(single, args, kwargs, task.module_path, task_id, int(task.takes_context)),
+        task=import_string(task.module_path),
+    )
+    sending = being_sent.get() if single.options.locking.when_sent else None
+    if sending is not None:
+        call.other_queue_token = sending.token
+    return TaskExecution(call)
 
 
 def check_options(options: Options) -> None:

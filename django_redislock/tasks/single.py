@@ -86,7 +86,7 @@ class Single:
     Args:
         options: The options.
         function: The function that runs under the lock.
-        framework: The task framework whose decorator is below `single_instance`, if any.
+        framework: The name of the framework whose decorator is below `single_instance`, if any.
         added_args: The number of positional arguments that this framework puts first.
 
     Raises:
@@ -100,7 +100,7 @@ class Single:
         self,
         options: Options,
         function: Callable[..., Any],
-        framework: object | None = None,
+        framework: str = "",
         added_args: int = 0,
     ) -> None:
         self.options, self.function = options, function
