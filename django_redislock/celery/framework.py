@@ -39,7 +39,7 @@ def is_task(target: Any) -> bool:
 
 def decorate(options: Options, task: Any) -> Any:
     """Install the lock as soon as Celery has made the task."""
-    install = partial(_install_or_disable, options)
+    install = partial(_install, options)
     if issubclass(type(task), PromiseProxy):
         task.__then__(lambda: install(task._get_current_object()))
     elif issubclass(type(task), Proxy):
@@ -67,32 +67,28 @@ def execution(
     return TaskExecution(call, message)
 
 
-def _install_or_disable(options: Options, task: Task[..., Any]) -> None:
+def _install(options: Options, task: Task[..., Any]) -> None:
     """Install the lock. Celery can ignore an error, and the task must not run without it."""
-
-    def refuse(error: Exception, *args: Any, **kwargs: Any) -> NoReturn:
-        raise error
-
     try:
-        _install(options, task)
+        if single_of(task):
+            raise ImproperlyConfigured(
+                f"Task {task.name} has single_instance more than once: above and below its task"
+                f" decorator (mode={options.mode!r}), or on two tasks with this name"
+            )
+        run = task.run
+        if getattr(task, "autoretry_for", ()):  # Celery has put its wrapper on the instance
+            run = getattr_static(type(task), "run").__get__(task)
+        task.run = with_autoretry(task, wrap(options, run, "celery"))  # type: ignore[method-assign]
+        single = single_of(task)
+        if single and options.locking.when_sent:
+            take_queue_lock_when_sent(task, single)
     except Exception as error:
-        task.run = task.apply_async = partial(refuse, error)  # type: ignore[method-assign]
+        task.run = task.apply_async = partial(_raise, error)  # type: ignore[method-assign]
         raise
 
 
-def _install(options: Options, task: Task[..., Any]) -> None:
-    if single_of(task):
-        raise ImproperlyConfigured(
-            f"Task {task.name} has single_instance more than once: above and below its task"
-            f" decorator (mode={options.mode!r}), or on two tasks with this name"
-        )
-    run = task.run
-    if getattr(task, "autoretry_for", ()):  # Celery has put its wrapper on the instance
-        run = getattr_static(type(task), "run").__get__(task)
-    task.run = with_autoretry(task, wrap(options, run, "celery"))  # type: ignore[method-assign]
-    single = single_of(task)
-    if single and options.locking.when_sent:
-        take_queue_lock_when_sent(task, single)
+def _raise(error: Exception, *args: Any, **kwargs: Any) -> NoReturn:
+    raise error
 
 
 def _install_in_each_app(install: Install, proxy: Any) -> None:
@@ -117,14 +113,11 @@ def _install_later(install: Install, proxy: Any, app: Celery) -> None:
     """
     pending: Any = app._pending  # type: ignore[attr-defined]  # not in its stubs
 
-    def fail(error: Exception) -> NoReturn:
-        raise error
-
     def install_now() -> None:
         try:
             install(_task_of(proxy, app))
         except Exception as error:
-            pending.append(PromiseProxy(partial(fail, error)))
+            pending.append(PromiseProxy(partial(_raise, error)))
 
     pending.appendleft(PromiseProxy(install_now))
 
