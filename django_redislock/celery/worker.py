@@ -16,7 +16,7 @@ import threading
 from collections import deque
 from collections.abc import Collection, Iterable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
@@ -152,7 +152,7 @@ class Monitor:
         """Start the monitor, if it does not run yet."""
         if self._pool is None:
             self._pool = pool
-            self._take_dead_processes()
+            self._take_dead_pids()
             threading.Thread(target=self._run, name="redislock-watch", daemon=True).start()
             # A cold shutdown ends as soon as the last pool process is dead.
             atexit.register(self._check_at_exit, os.getpid())
@@ -172,18 +172,16 @@ class Monitor:
 
     def _check(self) -> None:
         with self._check_guard:
-            now = clock.now()
-            for pid in filter(_is_dead, list(self._requests)):
-                process = child_id(process_id(), pid)
-                dead = DeadExecution(self._requests.pop(pid), {process}, now, searches=True)
-                self._dead.append(dead)
             # Before the pids are read: a request that starts now is in a live process.
             waiting = [each for ref in self._waiting.valuerefs() if (each := ref()) is not None]
             suspects: list[WatchedRequest | StartedRequest] = [
                 *(each for each in waiting if each.is_in_pool),
                 *(self._just_started.popleft() for _ in range(len(self._just_started))),
             ]
-            if processes := self._take_dead_processes():
+            if pids := self._take_dead_pids():
+                processes, now = {child_id(process_id(), pid) for pid in pids}, clock.now()
+                last = [self._requests.pop(pid) for pid in pids if pid in self._requests]
+                self._dead += [DeadExecution(each, processes, now, searches=True) for each in last]
                 self._dead += [
                     DeadExecution(each, processes, now, watched_for=CHECK_INTERVAL_SECONDS)
                     for each in suspects
@@ -191,15 +189,16 @@ class Monitor:
             self._dead = [each for each in self._dead if not each.is_settled()]
             self._release_revoked(waiting)
 
-    def _take_dead_processes(self) -> set[str]:
-        """Return the ids of the pool processes that have died since the last check."""
+    def _take_dead_pids(self) -> set[int]:
+        """Return the pids of the pool processes that have died since the last check."""
         with suppress(AttributeError):  # the pool has ended
             pids = self._pool.info.get("processes", ())
             # A pool process that is being forked has none. A pool without processes has its own.
             self._pids.update(pid for pid in pids if pid and pid != os.getpid())
+        self._pids.update(list(self._requests))
         dead = set(filter(_is_dead, self._pids))
         self._pids -= dead
-        return {child_id(process_id(), pid) for pid in dead}
+        return dead
 
     def _release_revoked(self, waiting: Iterable[WatchedRequest]) -> None:
         """Release the queue locks of revoked tasks. Celery revokes a task only when it is due."""
@@ -227,8 +226,6 @@ class DeadExecution:
     """Whether a search through all locks is still to be made."""
 
     failed: bool = False
-    released: set[str] = field(default_factory=set)
-    """The lock tokens that were released. None is released twice."""
 
     def is_settled(self) -> bool:
         """Release its locks, and return whether no further check is needed."""
@@ -254,7 +251,6 @@ class DeadExecution:
         manager, at_least_for = single.manager, single.options.at_least_for
         for name, holding in self._under_its_name(single) or self._under_other_names(single):
             if manager.release_for(name, holding.token, at_least_for=at_least_for):
-                self.released.add(holding.token)
                 logger.warning(
                     "Lock released for dead process: name=%r task=%s pid=%s",
                     *(name, self, holding.holder.pid),
@@ -288,7 +284,6 @@ class DeadExecution:
         The queue lock of a message that the execution sent again stays. So does a cooldown.
         """
         task_id = str(self.request.id)
-        keep = {queue_lock_token(task_id), *self.released}
         return [
             (info.name, holding)
             for info in infos
@@ -296,7 +291,7 @@ class DeadExecution:
             if holding.holder.process in self.processes
             and holding.holder.task_id == recorded_id(task_id)
             and holding.timeout
-            and holding.token not in keep
+            and holding.token != queue_lock_token(task_id)
         ]
 
     def __str__(self) -> str:

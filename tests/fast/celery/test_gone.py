@@ -215,7 +215,7 @@ def test_a_process_is_dead_when_it_has_ended(monkeypatch, waitid):
 def test_a_process_that_is_being_forked_is_not_dead():
     watch = worker.Monitor()
     watch._pool = SimpleNamespace(info={"processes": [None, os.getpid()]})
-    assert watch._take_dead_processes() == set()
+    assert watch._take_dead_pids() == set()
 
 
 def test_a_worker_that_starts_twice_in_one_process_watches_its_tasks_once(app, task):
