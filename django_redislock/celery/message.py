@@ -37,7 +37,7 @@ whose result is expected ends without running."""
 
 OURS = (CONFLICTS, AGAIN, QUEUE_LOCK, EXPECTED, DUPLICATE)
 
-FOLLOWERS = ("chord", "group", "chain", "callbacks", "errbacks")
+FOLLOWER_ATTRIBUTES = ("chord", "group", "chain", "callbacks", "errbacks")
 """The attributes of a request that name tasks which depend on its result."""
 
 MAX_CONFLICTS = 1_000_000
@@ -110,7 +110,7 @@ class Message:
         self.duplicate_of = complete_id(duplicate_of) if isinstance(duplicate_of, str) else None
 
         self.is_expected = bool(headers.get(EXPECTED)) or any(
-            getattr(request, follower, None) for follower in FOLLOWERS
+            getattr(request, follower, None) for follower in FOLLOWER_ATTRIBUTES
         )
         """Whether other tasks or a caller depend on the result."""
 

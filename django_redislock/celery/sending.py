@@ -36,7 +36,7 @@ from .message import (
 
 logger = logging.getLogger("django_redislock")
 
-FOLLOWERS = ("link", "link_error", "chord", "chain", "group_id", "reply_to")
+FOLLOWER_OPTIONS = ("link", "link_error", "chord", "chain", "group_id", "reply_to")
 """Options by which other tasks depend on the result of this message."""
 
 MIN_LEASE_SECONDS = 1.0
@@ -86,7 +86,7 @@ class Sending:
         self.earlier: Message | None = earlier if is_own else None
         # Whether other tasks or a caller depend on the result of just this message.
         self.is_expected = call.is_expected = (
-            self.has_own_id or any(map(options.get, FOLLOWERS))
+            self.has_own_id or any(map(options.get, FOLLOWER_OPTIONS))
             if self.earlier is None
             else self.earlier.is_expected
         )
@@ -100,8 +100,10 @@ class Sending:
         is_of_dead_process = self.has_own_id and self.options.get("retries")
         if self.earlier is not None or is_of_dead_process:
             return self._send_again(self.earlier)
-        if self.has_own_id and self.conflict.look() and self._meets_itself:
-            return self._give_way()
+        if self.has_own_id and self.conflict.look():
+            holder = self.conflict.holding
+            if holder and holder.token == self.queue_lock.token:  # a message with this id
+                return self._give_way()
         self.queue_lock.lock.on_conflict = self.single.options.policy  # for the history
         for _ in range(MAX_LOOKS):
             # Before the queue lock is acquired: the history would show a refusal as skipped.
@@ -168,12 +170,6 @@ class Sending:
         if name := getattr(queue, "name", queue):
             schedule["broker_queue"] = str(name)
         return schedule
-
-    @property
-    def _meets_itself(self) -> bool:
-        """Whether a message with this id holds the queue lock. Its token is the same."""
-        holding = self.conflict.holding
-        return holding is not None and holding.token == self.queue_lock.token
 
     # The message
 
