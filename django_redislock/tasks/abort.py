@@ -3,7 +3,7 @@
 import signal
 import threading
 import time
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any, Self
 
 from django_redislock.exceptions import LOSS, LockLost
@@ -23,58 +23,46 @@ class Abort:
 
     def __init__(self) -> None:
         self._guard = threading.Lock()
-        self._armed = self._sent = self._raised = False
-        self._name = ""
+        self._is_armed = False
+        self._pending: LockLost | None = None
+        """The error that the signal raises when it arrives."""
 
     def __call__(self, lock: Any) -> None:
         """Report that the lock is lost, as `on_lost`."""
         with self._guard:
-            self._name = lock.name
-            if self._armed:
-                self._sent = True
+            if self._is_armed:
+                self._pending = LockLost(
+                    f"Lock {lock.name!r} was lost while this task was running ({LOSS}). Another"
+                    " holder may be running.",
+                    lock_name=lock.name,
+                )
                 signal.pthread_kill(threading.main_thread().ident or 0, SIGNAL)
 
     def __enter__(self) -> Self:
         """Begin the block. The caller must check whether the lock was lost before."""
         if threading.current_thread() is threading.main_thread():
-            self._before = signal.signal(SIGNAL, self._raise_if_sent)
+            self._before = signal.signal(SIGNAL, self._raise_pending)
             with self._guard:
-                self._armed = True
+                self._is_armed = True
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        if not self._armed:
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        if not self._is_armed:
             return
         try:
             with self._guard:
-                self._armed = False
+                self._is_armed = False
             until = time.monotonic() + MAX_SIGNAL_SECONDS
-            while self._is_pending and time.monotonic() < until:
+            while self._pending and time.monotonic() < until:
                 time.sleep(0.001)  # it must not interrupt the code after the block
         finally:
             signal.signal(SIGNAL, self._before)
-        if self._is_pending and error is None:  # another handler received it
-            raise self._error()
+        if self._pending and error is None:  # another handler received it
+            raise self._pending
 
-    @property
-    def _is_pending(self) -> bool:
-        return self._sent and not self._raised
-
-    def _raise_if_sent(self, number: int, frame: FrameType | None) -> None:
-        if self._is_pending:
-            self._raised = True
-            raise self._error()
+    def _raise_pending(self, number: int, frame: FrameType | None) -> None:
+        error, self._pending = self._pending, None
+        if error:
+            raise error
         if callable(self._before):
             self._before(number, frame)
-
-    def _error(self) -> LockLost:
-        return LockLost(
-            f"Lock {self._name!r} was lost while this task was running ({LOSS}). Another holder "
-            "may be running.",
-            lock_name=self._name,
-        )
