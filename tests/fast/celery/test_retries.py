@@ -91,21 +91,14 @@ def test_an_eager_task_is_retried_after_its_lock_is_released(eager, name, mode, 
     assert locks.get(name) is None
 
 
-def test_an_eta_that_cannot_be_read_does_not_hide_the_retry(app, name, caplog):
+@pytest.mark.parametrize("is_sent", [True, False])
+def test_a_retry_that_is_not_sent_or_has_no_valid_eta_keeps_no_lock(app, name, caplog, is_sent):
     def work(self):
-        raise self.retry(eta="tomorrow")
+        raise self.retry(eta="tomorrow") if is_sent else Retry(when=DELAY)
 
     retries_itself(app, name, work)
     assert locks.get(name) is None
-    assert "Cannot determine whether the task runs again" in caplog.text
-
-
-def test_a_retry_that_was_not_sent_keeps_no_lock(app, name):
-    def work(self):
-        raise Retry(when=DELAY)
-
-    retries_itself(app, name, work)
-    assert locks.get(name) is None
+    assert ("Cannot determine whether the task runs again" in caplog.text) is is_sent
 
 
 def test_a_retry_takes_its_lock_over_if_hold_on_retry_was_removed_meanwhile(app, name):

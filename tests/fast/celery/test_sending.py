@@ -28,7 +28,6 @@ from .tools import (
     Unsendable,
     elsewhere,
     held_by,
-    is_revoked,
     make_task,
     outcomes,
     own_app,
@@ -254,7 +253,7 @@ def test_a_newer_task_replaces_a_queued_one(app, name, sent, signals, revoked, m
     assert signals == [("replaced", first.id, second.id)]
     assert [each["id"] for each in sent if "id" in each] == [first.id, second.id]
     assert revoked == [first.id]
-    assert is_revoked(first)
+    assert first.state == "REVOKED"
     lock_name = queue_lock(name, mode).name
     assert "passed" in outcomes(lock_name, first.id)
     assert not {"skipped", "refused"} & set(outcomes(lock_name, second.id))

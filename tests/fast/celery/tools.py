@@ -4,7 +4,6 @@ from typing import Any
 
 from celery import Celery, Task
 from celery.app.trace import build_tracer
-from celery.result import AsyncResult
 from kombu.exceptions import OperationalError
 
 from django_redislock import locks, single_instance
@@ -90,7 +89,3 @@ def outcomes(name: str, task_id: str) -> list[str]:
     """Return the outcomes that the history has for a task, the earliest first."""
     events = reversed(locks.history(name))
     return [event.outcome for event in events if event.holder.task_id == task_id]
-
-
-def is_revoked(result: AsyncResult) -> bool:
-    return result.state == "REVOKED"
