@@ -1,4 +1,4 @@
-"""The conflict of a call whose lock is not free, and who holds that lock."""
+"""A call whose lock is not free, and the holder of that lock."""
 
 from __future__ import annotations
 

@@ -214,11 +214,11 @@ def wrap(
 ) -> Callable[..., Any]:
     """Return the function that holds its lock while it runs; see `Single` for the arguments."""
     single = Single(options, function, framework, added_args)
-    alone: Any
+    wrapper: Any
     if not single.is_async:
 
         @wraps(function)
-        def alone(*args: Any, **kwargs: Any) -> Any:
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
             return _execution(single, args, kwargs).run()
 
     elif options.on_lost == "abort":
@@ -229,14 +229,14 @@ def wrap(
     else:
 
         @wraps(function)
-        async def alone(*args: Any, **kwargs: Any) -> Any:
+        async def wrapper(*args: Any, **kwargs: Any) -> Any:
             return await _execution(single, args, kwargs).arun()
 
-    single.decorated = alone
-    setattr(alone, MARK, single)
-    decorated.add(alone)
-    # Celery reads the signature of the outermost function alone.
-    alone.__signature__ = single.signature
+    single.decorated = wrapper
+    setattr(wrapper, MARK, single)
+    decorated.add(wrapper)
+    # Celery reads the signature of the outermost function only.
+    wrapper.__signature__ = single.signature
     return single.decorated
 
 
