@@ -120,10 +120,8 @@ def test_a_task_calls_few_functions_besides_those_of_its_lock(app, name):
     def run():
         with counted_calls() as of_task:
             run_message(app, task)
-        lock = locks.lock(name)
-        with counted_calls() as of_lock:
-            lock.acquire()
-            lock.release()
+        with counted_calls() as of_lock, locks.lock(name):
+            pass
         return of_task.total() - of_lock.total()
 
     task = make_task(app, name, "while_executing")
@@ -675,6 +673,8 @@ def test_the_header_of_a_duplicate_is_ignored_by_a_task_without_a_queue_lock(app
     def work():
         return "ran"
 
+    with locks.lock(name):
+        assert run_message(app, work, headers={DUPLICATE: "first"}).type is Retry
     assert run_message(app, work, headers={DUPLICATE: "first"}) == "ran"
 
 
