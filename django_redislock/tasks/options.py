@@ -167,12 +167,11 @@ class Options:
         self.may_have_queue_lock = locking.when_sent or self.holds_on_retry
         queue_timeout = QUEUE_TIMEOUT_SECONDS if self.queue_timeout is None else self.queue_timeout
         self.max_queue_seconds = validators.seconds("queue_timeout", queue_timeout)
-        self.of_lock = {}
-        for option in ("timeout", "blocking_timeout", "max_hold"):
-            if getattr(self, option) is not None:
-                self.of_lock[option] = getattr(self, option)
-        if self.at_least_for:
-            self.of_lock["at_least_for"] = self.at_least_for
+        of_lock = {
+            name: getattr(self, name) for name in ("timeout", "blocking_timeout", "max_hold")
+        }
+        of_lock["at_least_for"] = self.at_least_for or None
+        self.of_lock = {name: value for name, value in of_lock.items() if value is not None}
         self._check_combination()
 
     def _check_combination(self) -> None:
