@@ -1,13 +1,11 @@
 """Fenced writes in the ORM: the database rejects a write if a newer holder of the lock has already
 written the row. The idea is from Kleppmann, 2016: *How to do distributed locking*."""
 
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Set
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeAlias, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar, overload
 
 from asgiref.sync import sync_to_async
 from django.db import DatabaseError, models, router, transaction
-from django.db.models.expressions import Col, Combinable, RawSQL
+from django.db.models.expressions import Combinable, RawSQL
 from django.db.models.manager import BaseManager
 from django.db.models.sql import Query
 from django.db.models.sql.where import ExtraWhere
@@ -15,8 +13,6 @@ from django.db.models.sql.where import ExtraWhere
 from .exceptions import StaleLock
 
 M = TypeVar("M", bound=models.Model)
-P = ParamSpec("P")
-R = TypeVar("R")
 
 MAX_FENCE_TOKEN = 2**63 - 1
 
@@ -135,7 +131,7 @@ class FencedRows(Generic[M]):
 
     async def aupdate(self, **values: Any) -> int:
         """Async version of `update()`."""
-        return await _in_thread(self._update)(token_of(self.lock), values)
+        return await sync_to_async(self._update)(token_of(self.lock), values)
 
     def get(self, *conditions: Any, **lookups: Any) -> M:
         """Return the one row that matches, as `QuerySet.get` does, and lock the row.
@@ -152,8 +148,6 @@ class FencedRows(Generic[M]):
         is_locking = self.queryset.query.select_for_update
         rows = self.queryset if is_locking else self.queryset.select_for_update()
         row = rows.get(*conditions, **lookups)
-        if not isinstance(row, models.Model):
-            raise TypeError(f"get() needs a queryset of instances, got a row of {type(row)!r}")
         found: int = getattr(row, self.fence.attname)
         if found > token:
             raise _stale(self.fence, self.lock, token, row.pk, found)
@@ -162,7 +156,7 @@ class FencedRows(Generic[M]):
     def _update(self, token: int, values: dict[str, Any]) -> int:
         if self.fence.name in values:
             raise ValueError(f"update() cannot set {self.fence}: fenced() does that")
-        if _concrete(self.queryset.model)._meta.parents:
+        if any(self.queryset.model._meta.parents.values()):  # A proxy has no link to its parent.
             raise TypeError(
                 f"{self.queryset.model._meta.label} has several tables (multi-table inheritance): "
                 "fenced() can save its instances, but cannot update() its querysets"
@@ -174,11 +168,11 @@ class FencedRows(Generic[M]):
         # The new values can change which rows match. Then an update that changes nothing locks the
         # rows first.
         unchanged = {self.fence.name: models.F(self.fence.name)}
-        first_values = unchanged if _reads_other_rows(rows) else written
+        is_locked_first = _needs_other_tables(rows) or _reads_other_rows(rows.query.where)
         with transaction.atomic(using=rows.db, savepoint=False):
-            updated = guarded.update(**first_values)
+            updated = guarded.update(**(unchanged if is_locked_first else written))
             _refuse_newer(rows, self.fence, self.lock, token)
-            return updated if first_values is written else guarded.update(**written)
+            return guarded.update(**written) if is_locked_first else updated
 
 
 class FencedInstance(Generic[M]):
@@ -189,19 +183,15 @@ class FencedInstance(Generic[M]):
         self.lock = lock
         self.fence = fence
 
-    def save(
-        self,
-        *,
-        force_insert: bool | tuple[type[models.Model], ...] = False,
-        force_update: bool = False,
-        using: str | None = None,
-        update_fields: Iterable[str] | None = None,
-        **options: Any,
-    ) -> None:
+    def save(self, *, using: str | None = None, **options: Any) -> None:
         """Save the instance with its own `save()`, together with the fencing token.
 
         A new instance is inserted. After an exception, the instance keeps its old fencing token,
-        and an enclosing `atomic` block is rolled back. It has the arguments of `Model.save`.
+        and an enclosing `atomic` block is rolled back.
+
+        Args:
+            using: The database alias. None means the choice of the router.
+            **options: The other arguments of the instance's own `save()`.
 
         Raises:
             StaleLock: A newer holder has written the row.
@@ -209,22 +199,11 @@ class FencedInstance(Generic[M]):
             django.db.DatabaseError: The instance was read from the database, but its row no longer
                 exists.
         """
-        token = token_of(self.lock)
-        self._save(token, force_insert, force_update, using, update_fields, options)
+        self._save(token_of(self.lock), using, options)
 
-    async def asave(
-        self,
-        *,
-        force_insert: bool | tuple[type[models.Model], ...] = False,
-        force_update: bool = False,
-        using: str | None = None,
-        update_fields: Iterable[str] | None = None,
-        **options: Any,
-    ) -> None:
+    async def asave(self, *, using: str | None = None, **options: Any) -> None:
         """Async version of `save()`."""
-        token = token_of(self.lock)
-        save = _in_thread(self._save)
-        await save(token, force_insert, force_update, using, update_fields, options)
+        await sync_to_async(self._save)(token_of(self.lock), using, options)
 
     def delete(self, *, using: str | None = None) -> tuple[int, dict[str, int]]:
         """Delete the instance as `Model.delete` does. A row that no longer exists is not an error.
@@ -239,32 +218,27 @@ class FencedInstance(Generic[M]):
 
     async def adelete(self, *, using: str | None = None) -> tuple[int, dict[str, int]]:
         """Async version of `delete()`."""
-        return await _in_thread(self._delete)(token_of(self.lock), using)
+        return await sync_to_async(self._delete)(token_of(self.lock), using)
 
-    def _save(
-        self,
-        token: int,
-        force_insert: bool | tuple[type[models.Model], ...],
-        force_update: bool,
-        using: str | None,
-        update_fields: Iterable[str] | None,
-        options: dict[str, Any],
-    ) -> None:
-        if update_fields is not None and not (update_fields := frozenset(update_fields)):
-            return  # as Model.save does
+    def _save(self, token: int, using: str | None, options: dict[str, Any]) -> None:
+        if options.get("update_fields") is not None:
+            options["update_fields"] = [*options["update_fields"]]
+            if not options["update_fields"]:
+                return  # as Model.save does
         db = self._db(using)
+        values, fence = vars(self.instance), self.fence.attname
+        before = {fence: values[fence]} if fence in values else {}
         with transaction.atomic(using=db, savepoint=False):
-            if self._has_pk() and not force_insert and not self._claim(db, token):
-                self._refuse_to_insert(force_update or update_fields)
-                force_insert = True
-            with self._fence_set(token):
-                self.instance.save(
-                    force_insert=force_insert,
-                    force_update=force_update,
-                    using=db,
-                    update_fields=update_fields,
-                    **options,
-                )
+            if self._has_pk() and not options.get("force_insert") and not self._claim(db, token):
+                self._check_insert(options.get("force_update") or options.get("update_fields"))
+                options["force_insert"] = True
+            try:
+                values[fence] = token
+                self.instance.save(using=db, **options)
+            except BaseException:
+                values.pop(fence, None)
+                values.update(before)
+                raise
 
     def _delete(self, token: int, using: str | None) -> tuple[int, dict[str, int]]:
         db = self._db(using)
@@ -281,24 +255,13 @@ class FencedInstance(Generic[M]):
             _refuse_newer(rows, self.fence, self.lock, token)
         return claimed
 
-    def _refuse_to_insert(self, only_update: object) -> None:
+    def _check_insert(self, only_update: object) -> None:
+        """Raise an error, unless the instance is new and may be inserted."""
         if self.instance._state.adding and not only_update:
             return
         error: type[Exception] = getattr(self.instance, "NotUpdated", DatabaseError)
         label = self.instance._meta.label
         raise error(f"Fenced save updated no row: {label} {self._pk()!r} does not exist")
-
-    @contextmanager
-    def _fence_set(self, token: int) -> Iterator[None]:
-        known, name = vars(self.instance), self.fence.attname
-        before = {name: known[name]} if name in known else {}
-        known[name] = token
-        try:
-            yield
-        except BaseException:
-            known.pop(name, None)
-            known.update(before)
-            raise
 
     def _pk(self) -> Any:
         """Return the primary key of the row with the `FenceField`, which can be a parent's row."""
@@ -314,8 +277,7 @@ class FencedInstance(Generic[M]):
         return not any(part is None or hasattr(part, "resolve_expression") for part in parts)
 
     def _db(self, using: str | None) -> str:
-        model = type(self.instance)
-        return using or router.db_for_write(model, instance=self.instance)
+        return using or router.db_for_write(type(self.instance), instance=self.instance)
 
 
 def token_of(lock: LockOrToken) -> int:
@@ -344,9 +306,7 @@ def _checked(name: str, token: Any) -> int:
 
 def _fence_of(model: type[models.Model], name: str | None) -> FenceField:
     fences = {
-        field.name: field
-        for field in _concrete(model)._meta.concrete_fields
-        if isinstance(field, FenceField)
+        field.name: field for field in model._meta.concrete_fields if isinstance(field, FenceField)
     }
     if not fences:
         raise TypeError(f"{model._meta.label} has no FenceField")
@@ -356,10 +316,6 @@ def _fence_of(model: type[models.Model], name: str | None) -> FenceField:
     if name not in fences:
         raise ValueError(f"field must be a FenceField of {model._meta.label}, got {name!r}")
     return fences[name]
-
-
-def _concrete(model: type[models.Model]) -> type[models.Model]:
-    return model._meta.concrete_model or model
 
 
 def _guarded(rows: models.QuerySet[M], fence: FenceField, token: int) -> models.QuerySet[M]:
@@ -375,39 +331,19 @@ def _guarded(rows: models.QuerySet[M], fence: FenceField, token: int) -> models.
         return guarded
     keys = rows.order_by().values("pk")
     keys.query.select_for_update = False
-    by_keys = rows.model._base_manager.using(rows.db).filter(pk__in=keys, **guard)
-    by_keys.query.annotations |= _annotations_of(by_keys.query.alias_map.keys(), rows.query)
-    return by_keys
+    return rows.model._base_manager.using(rows.db).filter(pk__in=keys, **guard)
 
 
 def _needs_other_tables(rows: models.QuerySet[Any]) -> bool:
     return rows.query.count_active_tables() > 1 or rows.query.group_by is not None
 
 
-READS_OTHER_ROWS = Query, RawSQL, ExtraWhere
-"""The parts of a condition that can read other rows."""
-
-
-def _reads_other_rows(rows: models.QuerySet[Any]) -> bool:
-    """Return whether other rows, possibly of the same table, decide which rows match."""
-    parts = _parts(rows.query.where)
-    return _needs_other_tables(rows) or any(isinstance(part, READS_OTHER_ROWS) for part in parts)
-
-
-def _parts(expression: Any) -> Iterator[Any]:
-    """Return an expression and all expressions in it."""
-    yield expression
-    for source in getattr(expression, "get_source_expressions", list)():
-        yield from _parts(source)
-
-
-def _annotations_of(tables: Set[str], query: Any) -> dict[str, Any]:
-    """Return the annotations that need no other tables. An update can use them."""
-    return {
-        name: annotation
-        for name, annotation in query.annotations.items()
-        if tables >= {part.alias for part in _parts(annotation) if isinstance(part, Col)}
-    }
+def _reads_other_rows(expression: Any) -> bool:
+    """Return whether a condition, or a part of it, can read other rows of the same table."""
+    parts: list[Any] = getattr(expression, "get_source_expressions", list)()
+    return isinstance(expression, Query | RawSQL | ExtraWhere) or any(
+        map(_reads_other_rows, parts)
+    )
 
 
 def _refuse_newer(
@@ -422,7 +358,3 @@ def _refuse_newer(
 
 def _stale(fence: FenceField, lock: LockOrToken, token: int, pk: Any, found: int) -> StaleLock:
     return StaleLock(fence.model._meta.label, pk, token, found, getattr(lock, "name", None))
-
-
-def _in_thread(function: Callable[P, R]) -> Callable[P, Awaitable[R]]:
-    return sync_to_async(function, thread_sensitive=True)

@@ -17,8 +17,7 @@ import threading
 import weakref
 from collections.abc import Mapping
 from contextvars import ContextVar
-from functools import lru_cache
-from typing import Any, Literal, NamedTuple, NoReturn, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 from .snapshots import Holder
 from .validators import is_deep
@@ -33,9 +32,9 @@ MAX_FIELD_CHARACTERS = 255
 
 _DIGEST_CHARACTERS = 32
 
+_HOST = socket.gethostname()[:MAX_FIELD_CHARACTERS]
 
 # The process
-
 
 _process = os.getpid(), secrets.token_hex(PROCESS_ID_CHARACTERS // 2)
 
@@ -49,20 +48,17 @@ def process_id() -> str:
     global _process
     known_pid, known_id = _process
     pid = os.getpid()
-    if pid != known_pid:  # a fork that Python did not see, such as one by uWSGI
+    if pid != known_pid:
         _process = pid, child_id(known_id, pid)
     return _process[1]
+
+
+os.register_at_fork(after_in_child=process_id)  # before the child forks itself
 
 
 def child_id(parent_id: str, pid: int) -> str:
     """Return the id of the child with that pid, so that its parent knows it after its death."""
     return hashlib.sha256(f"{parent_id} {pid}".encode()).hexdigest()[:PROCESS_ID_CHARACTERS]
-
-
-@lru_cache(maxsize=1)
-def host() -> str:
-    """Return the name of this machine."""
-    return socket.gethostname()
 
 
 # The owner of a hold within the process
@@ -190,33 +186,20 @@ def info_text(
     if task is None and celery and (running := celery.current_task):
         task = running.name, running.request.id
     task_name, task_id = task or (None, None)
-    # The sender can choose an id that is not a str, such as a UUID.
-    id_json = "null" if task_id is None else _to_json(recorded_id(str(task_id)))
-    # history.lua finds the metadata by this order.
-    return (
-        f"{_holder_json(os.getpid(), thread[:MAX_FIELD_CHARACTERS], task_name)}"
-        f',"task_id":{id_json},"metadata":{_to_json(metadata) if metadata else "{}"}'
-        f",{_options_json(renewed, on_conflict)}"
+    return _to_json(
+        {
+            "host": _HOST,
+            "pid": os.getpid(),
+            "process": process_id(),
+            "thread": thread[:MAX_FIELD_CHARACTERS],
+            "task_name": task_name,
+            # The sender can choose an id that is not a str, such as a UUID.
+            "task_id": None if task_id is None else recorded_id(str(task_id)),
+            "metadata": dict(metadata),
+            "renewed": renewed,  # history.lua finds the metadata by these two names.
+            "on_conflict": on_conflict,
+        }
     )
-
-
-@lru_cache(maxsize=64)
-def _holder_json(pid: int, thread: str, task_name: str | None) -> str:
-    """Return the beginning of the payload, which is the same for all executions of a task."""
-    holder = {
-        "host": host()[:MAX_FIELD_CHARACTERS],
-        "pid": pid,
-        "process": process_id(),
-        "thread": thread,
-        "task_name": task_name,
-    }
-    return _to_json(holder)[:-1]
-
-
-@lru_cache(maxsize=64)
-def _options_json(renewed: Renewal, on_conflict: str) -> str:
-    """Return the end of the payload."""
-    return _to_json({"renewed": renewed, "on_conflict": on_conflict})[1:]
 
 
 _to_json = json.JSONEncoder(separators=(",", ":")).encode
@@ -247,10 +230,11 @@ def read_info(text: str) -> HolderPayload:
     except (ValueError, RecursionError):
         found = None
     record: dict[str, Any] = found if isinstance(found, dict) else {}
-    fields: dict[str, Any] = {}
-    for name, kind in _HOLDER_FIELDS.items():
-        if type(record.get(name)) is kind:
-            fields[name] = record[name]
+    fields = {
+        name: record[name]
+        for name, kind in _HOLDER_FIELDS.items()
+        if type(record.get(name)) is kind
+    }
     metadata, on_conflict = record.get("metadata"), record.get("on_conflict")
     return HolderPayload(
         Holder(**fields),
@@ -271,21 +255,11 @@ _HOLDER_FIELDS = {
 }
 
 
-def _refuse(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is not valid JSON")
-
-
 def _finite(text: str) -> float:
     number = float(text)
-    return number if math.isfinite(number) else _refuse(text)
+    if not math.isfinite(number):
+        raise ValueError(f"{text} is not valid JSON")
+    return number
 
 
-_from_json = json.JSONDecoder(parse_constant=_refuse, parse_float=_finite).decode
-
-
-def _after_fork() -> None:
-    _holder_json.cache_clear()
-    process_id()
-
-
-os.register_at_fork(after_in_child=_after_fork)
+_from_json = json.JSONDecoder(parse_constant=_finite, parse_float=_finite).decode

@@ -34,8 +34,6 @@ T = TypeVar("T")
 KINDS = tuple(each.kind for each in (Mutex, Semaphore, ReadLock, Quorum))
 """The lock types that a listing can be filtered by."""
 
-OPTION_NAMES = Options.__optional_keys__
-
 
 class LockManager:
     """Create, list, inspect and release locks on the Redis server of one cache alias.
@@ -128,8 +126,6 @@ class LockManager:
             TypeError: An option has the wrong type or is unknown.
             ValueError: An option has an invalid value.
         """
-        if options:
-            validators.check_options("lock", options, OPTION_NAMES)
         return Mutex(self._server, name, **options)
 
     def read_lock(self, name: str, **options: Unpack[Options]) -> ReadLock:
@@ -145,8 +141,6 @@ class LockManager:
             name: The lock's name, the same as for `write_lock()`.
             **options: The options of `lock()`.
         """
-        if options:
-            validators.check_options("read_lock", options, OPTION_NAMES)
         return ReadLock(self._server, name, **options)
 
     def write_lock(self, name: str, **options: Unpack[Options]) -> WriteLock:
@@ -156,8 +150,6 @@ class LockManager:
             name: The lock's name, the same as for `read_lock()`.
             **options: The options of `lock()`.
         """
-        if options:
-            validators.check_options("write_lock", options, OPTION_NAMES)
         return WriteLock(self._server, name, **options)
 
     def semaphore(
@@ -174,8 +166,6 @@ class LockManager:
             weight: How much of the limit this holder takes, from 1 to `limit`.
             **options: The options of `lock()`.
         """
-        if options:
-            validators.check_options("semaphore", options, OPTION_NAMES)
         return Semaphore(self._server, name, limit, weight=weight, **options)
 
     def lock_many(self, names: Iterable[str], **options: Unpack[Options]) -> MultiLock:
@@ -188,8 +178,6 @@ class LockManager:
             names: The names of the mutexes, in any order.
             **options: The options of `lock()`. `blocking_timeout` limits the total wait.
         """
-        if options:
-            validators.check_options("lock_many", options, OPTION_NAMES)
         return MultiLock(self._server, names, **options)
 
     def quorum(self, name: str, using: Iterable[str], **options: Unpack[Options]) -> Quorum:
@@ -205,8 +193,6 @@ class LockManager:
                 number, or one, causes a `RuntimeWarning`.
             **options: The options of `lock()`.
         """
-        if options:
-            validators.check_options("quorum", options, OPTION_NAMES)
         aliases = validators.aliases("using", using)
         return Quorum([partial(servers.__getitem__, each) for each in aliases], name, **options)
 
@@ -224,7 +210,6 @@ class LockManager:
             using_db: The database alias of the transaction.
             **options: The options of `lock()`, except `release_on_commit`.
         """
-        validators.check_options("atomic", options, OPTION_NAMES)
         if "release_on_commit" in options:
             raise TypeError(
                 "atomic() does not accept release_on_commit. Choose the database with using_db."

@@ -7,11 +7,12 @@ import reprlib
 import string
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import date, time
-from fnmatch import translate
 from inspect import Parameter, Signature
 from typing import Any
 
 from django.core.exceptions import ImproperlyConfigured
+
+from .text import any_of
 
 MAX_NAME_BYTES = 512
 """The maximum length of a name in UTF-8."""
@@ -25,7 +26,6 @@ is_short_name = re.compile(
 """Return whether a str is valid, and so short that it need not be encoded to know its bytes."""
 
 _INDEX = re.compile(r"\[[^\]]*\]")
-_WILDCARDS = re.compile(r"[*?]*\*[*?]*")
 _WIDE = re.compile(r"\d{5}")
 
 
@@ -84,12 +84,8 @@ def matcher(pattern: str | None) -> Callable[[str], bool]:
     """
     if pattern is None:
         return lambda name: True
-    if not could_match(pattern):
-        return lambda name: False
-    # A regular expression takes much longer for "*?*?" than for "??*", which means the same.
-    simple = _WILDCARDS.sub(lambda run: "?" * run.group().count("?") + "*", pattern)
-    compiled = re.compile(translate(simple.replace("[", "[[]")))  # no character classes
-    return lambda name: compiled.match(name) is not None
+    match = any_of((pattern,)).match if could_match(pattern) else None
+    return lambda name: match is not None and match(name) is not None
 
 
 def fit_name(text: str) -> str:
@@ -148,7 +144,6 @@ class Template:
             (p.name for p in self._parameters.values() if p.kind is Parameter.VAR_KEYWORD), None
         )
         self._fields = self._parse()
-        self._has_specs = any(spec for _, _, spec, _ in _FORMATTER.parse(text))
         self._fixed = None if self._fields else check_name(text.format(), argument)
 
     def of_call(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
@@ -174,12 +169,7 @@ class Template:
             if name not in values:
                 raise ValueError(f"{self._label()} needs {name!r}, which this call does not have")
         try:
-            # format_map() is faster, but does not limit the width of a field.
-            text = (
-                _FORMATTER.vformat(self.text, (), values)
-                if self._has_specs
-                else self.text.format_map(values)
-            )
+            text = _FORMATTER.vformat(self.text, (), values)
         except (LookupError, AttributeError, TypeError, ValueError) as error:
             raise ValueError(
                 f"{self._label()} cannot be filled from this call: {error}"

@@ -17,6 +17,7 @@ if TYPE_CHECKING:  # An installed app does not import it.
 
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _DURATION = re.compile(r"(?P<number>\d+(\.\d*)?|\.\d+)\s*(?P<unit>[smhd]?)", re.ASCII)
+_WILDCARDS = re.compile(r"[*?]*\*[*?]*")
 
 
 def printable(text: object) -> str:
@@ -118,8 +119,10 @@ def redacted_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
 def any_of(patterns: tuple[str, ...], flags: re.RegexFlag = re.NOFLAG) -> re.Pattern[str]:
     """Return a regular expression that matches a text if one of the patterns does. ``*`` stands
     for any characters, ``?`` for one character."""
-    each = (translate(pattern.replace("[", "[[]")) for pattern in patterns)  # no classes
-    return re.compile("|".join(each) or "(?!)", flags)
+    # A regular expression takes much longer for "*?*?" than for "??*", which means the same.
+    simple = (_WILDCARDS.sub(lambda run: "?" * run[0].count("?") + "*", each) for each in patterns)
+    without_classes = (translate(each.replace("[", "[[]")) for each in simple)
+    return re.compile("|".join(without_classes) or "(?!)", flags)
 
 
 def _redacted(value: Any, hidden: re.Pattern[str], levels: int) -> Any:

@@ -26,8 +26,6 @@ from .pools import LockPool
 MISTAKES = TypeError, ValueError, AttributeError, AssertionError, ImportError, NotImplementedError
 """The exceptions of redis-py and the cache backends for invalid settings."""
 
-_UNKNOWN_OPTION = re.compile(r"\(\) got an unexpected keyword argument ('\w+')")
-
 
 class ClientFactory(NamedTuple):
     """Two functions that make the clients of a cache alias. They do not connect.
@@ -125,13 +123,10 @@ def _alias_in_errors(alias: str) -> Iterator[None]:
     try:
         yield
     except (InvalidCacheBackendError, ImproperlyConfigured, *MISTAKES) as error:
-        text = str(error)
-        if unknown := _UNKNOWN_OPTION.search(text):
-            text = f"OPTIONS or LOCATION has the unknown option {unknown[1]}."
         # The alias itself can be an address with a password, by mistake. So a traceback must not
         # show the original exception either.
         raise ImproperlyConfigured(
-            without_secrets(f"Cannot store locks in the cache alias {alias!r}: {text}")
+            without_secrets(f"Cannot store locks in the cache alias {alias!r}: {error}")
         ) from None
 
 

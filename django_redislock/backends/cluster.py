@@ -30,7 +30,6 @@ REDIRECTS = AskError, TryAgainError, ClusterDownError
 REFRESH_WAIT_SECONDS = 0.1
 """Seconds in which a Cluster reports its slots, unless the node that is asked does not respond."""
 
-
 SLOT_MOVE_SECONDS = 5.0
 """Seconds for which the keys of a slot may be on neither of two nodes."""
 
@@ -245,26 +244,14 @@ class AsyncClusterNodes(ClusterNodes):
     def __init__(self, client: Any) -> None:
         super().__init__(client)
         self._nodes: dict[str, AsyncNode] = {}
-        self._is_ready = False
-        self._starting: asyncio.Task[None] | None = None
         self._refresh_task: asyncio.Task[None] | None = None
 
     async def ready(self) -> None:
         """Have the client read the slots, once. Raises redis-py's `ConnectionError`."""
-        if self._is_ready:
-            return
-        # In a task of its own: redis-py 6 and 7 lose the connection if they are cancelled here.
-        if self._starting is None or self._starting.done():
-            self._starting = asyncio.create_task(self._start(), context=Context())
-            self._starting.add_done_callback(_retrieve_error)
-        await asyncio.shield(self._starting)
-
-    async def _start(self) -> None:
         try:
             await self._client.initialize()
         except RedisClusterException as error:
             raise ConnectionError(str(error)) from error
-        self._is_ready = True
 
     async def aclose(self) -> None:
         await self._client.aclose()
@@ -291,12 +278,6 @@ class AsyncClusterNodes(ClusterNodes):
         if known is None or known.node is not node:
             known = self._nodes[node.name] = AsyncNode(node)
         return known
-
-
-def _retrieve_error(task: asyncio.Task[None]) -> None:
-    """Keep asyncio from logging an error if the task that waited for it was cancelled."""
-    if not task.cancelled():
-        task.exception()
 
 
 def with_connection_errors(ask: Callable[[], T]) -> T:

@@ -16,7 +16,7 @@ import redis
 from redis import asyncio
 
 from .cluster import AsyncNode, Nodes
-from .pools import AsyncLockPool, LockPool
+from .pools import AsyncLockPool, LockPool, is_made_by_redis_py
 
 
 def dedicated(client: Any) -> Any:
@@ -36,7 +36,7 @@ def dedicated(client: Any) -> Any:
                 server_type=node.server_type, connection_class=node.connection_class, **options
             )
         )
-    if not _is_made_by_redis_py(client.connection_pool):
+    if not is_made_by_redis_py(client.connection_pool):
         return client
     if iscoroutinefunction(client.execute_command):
         pool = AsyncLockPool(**_options(client.connection_pool))
@@ -124,14 +124,6 @@ async def aclose(client: Any) -> None:
     for each in client.clients() if isinstance(client, Nodes) else [client]:
         with suppress(Exception):
             await each.connection_pool.disconnect()
-
-
-def _is_made_by_redis_py(pool: Any) -> bool:
-    """Whether the pool's class leaves it to redis-py how connections are made and handed out."""
-    if isinstance(pool, LockPool | AsyncLockPool):
-        return True
-    methods = (getattr(type(pool), name, None) for name in ("make_connection", "get_connection"))
-    return all(getattr(each, "__module__", "").startswith("redis.") for each in methods)
 
 
 def _options(pool: Any) -> dict[str, Any]:

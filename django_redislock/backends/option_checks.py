@@ -3,13 +3,15 @@
 redis-py itself checks some of them only when it connects.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
 from django.core.exceptions import ImproperlyConfigured
 from redis.connection import parse_url
 from redis.exceptions import RedisError
+
+from .pools import is_made_by_redis_py
 
 
 def check_location(addresses: Sequence[object], options: Mapping[str, Any]) -> None:
@@ -60,25 +62,23 @@ def check_options(client: Any) -> None:
         TypeError: An option is unknown, or has the wrong type.
     """
     pool: Any = getattr(client, "connection_pool", None)
-    make = getattr(type(pool), "make_connection", None)
-    if not getattr(make, "__module__", "").startswith("redis."):
+    if not is_made_by_redis_py(pool):
         return
-    _check_seconds(pool, "timeout", ", at least 0", lambda value: value >= 0)
     try:
         connection = pool.connection_class(**pool.connection_kwargs)
     except RedisError as error:
         raise ValueError(str(error)) from error
     if not str(connection.db or 0).isdecimal():
         raise ValueError(f"db must be a number, got {connection.db!r}")
-    for name in ("socket_timeout", "socket_connect_timeout"):
-        _check_seconds(connection, name, " above 0", lambda value: value > 0)
-    _check_seconds(connection, "health_check_interval", "", lambda value: True)
+    for owner, name, minimum in (
+        (pool, "timeout", 0),
+        (connection, "socket_timeout", 0.001),
+        (connection, "socket_connect_timeout", 0.001),
+        (connection, "health_check_interval", 0),
+    ):
+        value = getattr(owner, name, None)
+        if value is not None and not (isinstance(value, int | float) and value >= minimum):
+            raise ValueError(f"{name} must be at least {minimum} seconds, got {value!r}")
     retry = getattr(connection, "retry", None)
     if retry is not None and not hasattr(retry, "call_with_retry"):
         raise ValueError(f"retry must be a Retry of redis-py, got {retry!r}")
-
-
-def _check_seconds(owner: Any, name: str, limit: str, is_valid: Callable[[float], bool]) -> None:
-    value = getattr(owner, name, None)
-    if value is not None and not (isinstance(value, int | float) and is_valid(value)):
-        raise ValueError(f"{name} must be a number of seconds{limit}, got {value!r}")

@@ -60,3 +60,14 @@ class AsyncLockPool(_Keeper, asyncio.ConnectionPool):
         while self.kept:
             await self.release(self.kept.pop())
         await super().disconnect(inuse_connections)
+
+
+def is_made_by_redis_py(pool: Any) -> bool:
+    """Return whether redis-py, and no subclass, makes the pool's connections and hands them out.
+
+    Only then another pool with the same options has the same connections.
+    """
+    if isinstance(pool, LockPool | AsyncLockPool):
+        return True
+    methods = (getattr(type(pool), name, None) for name in ("make_connection", "get_connection"))
+    return all(getattr(each, "__module__", "").startswith("redis.") for each in methods)

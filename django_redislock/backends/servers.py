@@ -2,12 +2,12 @@
 
 import asyncio
 import os
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Container
 from contextlib import suppress
 from functools import cached_property
 from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any, TypeAlias
-from weakref import WeakKeyDictionary, WeakSet
+from weakref import WeakKeyDictionary
 
 from django.core.cache import caches
 from django.core.exceptions import ImproperlyConfigured
@@ -18,11 +18,7 @@ from redis.exceptions import ConnectionError
 from ..conf import conf
 from ..keys import BUCKETS, Keys
 from ..redaction import without_secrets
-from .client_factory import (
-    ClientFactory,
-    client_factory,
-    unsupported_message,
-)
+from .client_factory import ClientFactory, client_factory, unsupported_message
 from .cluster import AsyncClusterNodes, Nodes, nodes_of
 from .dedicated import dedicated, is_inherited
 
@@ -39,6 +35,9 @@ class Server:
 
     routing_key = ""
     """A key that this server stores, if it is one of several. `RawCommands` uses it."""
+
+    _buckets: "Container[int]" = range(BUCKETS)
+    _parent: "Server | None" = None
 
     def __init__(self, alias: str, prefix: str, factory: ClientFactory) -> None:
         self.alias = alias
@@ -98,7 +97,7 @@ class Server:
     @property
     def parent(self) -> "Server":
         """The server that this one is a node of, or itself."""
-        return self
+        return self._parent or self
 
     def node_servers(self) -> "list[Server]":
         """Return the servers that share the buckets, or only this one."""
@@ -108,11 +107,17 @@ class Server:
         for bucket in range(BUCKETS):
             client = self.client.client_for(self.keys.inspect(bucket)[0])
             buckets.setdefault(client, []).append(bucket)
-        return [ClusterNodeServer(self, client, stored) for client, stored in buckets.items()]
+        return [self._node_server(client, stored) for client, stored in buckets.items()]
+
+    def _node_server(self, client: Any, buckets: list[int]) -> "Server":
+        node = Server(self.alias, self.keys.prefix, self._factory._replace(make=lambda: client))
+        node.routing_key = self.keys.inspect(buckets[0])[0]
+        node._parent, node._buckets = self, buckets
+        return node
 
     def stores(self, name: str) -> bool:
         """Return whether the lock is on this server."""
-        return True
+        return self.keys.of(name).bucket in self._buckets
 
     @property
     def pool(self) -> Any:
@@ -139,30 +144,6 @@ class Server:
             return str(options["path"]), number
         host = str(options.get("host") or "localhost").replace("localhost", "127.0.0.1")
         return f"{host}:{options.get('port') or 6379}", number
-
-
-class ClusterNodeServer(Server):
-    """One of several servers that share the buckets.
-
-    Args:
-        parent: The server of all nodes.
-        client: The sync client of this node.
-        buckets: The buckets that this node stores.
-    """
-
-    def __init__(self, parent: Server, client: Any, buckets: list[int]) -> None:
-        factory = parent._factory._replace(make=lambda: client)
-        super().__init__(parent.alias, parent.keys.prefix, factory)
-        self.routing_key = self.keys.inspect(buckets[0])[0]
-        self._parent = parent
-        self._buckets = buckets
-
-    @property
-    def parent(self) -> Server:
-        return self._parent
-
-    def stores(self, name: str) -> bool:
-        return self.keys.of(name).bucket in self._buckets
 
 
 class ClientServer(Server):
@@ -240,24 +221,19 @@ def _forget_servers(*, setting: str, **kwargs: object) -> None:
         servers.clear()
 
 
-_made_servers: WeakSet[Server] = WeakSet()
-
-
 def _make_server(alias: str) -> Server:
     factory = client_factory(alias)
     if factory is None:
         raise ImproperlyConfigured(unsupported_message(alias))
     key_prefix = caches[alias].key_prefix
     prefix = f"{key_prefix}:{conf.prefix}" if key_prefix else conf.prefix
-    made = Server(alias, prefix, factory)
-    _made_servers.add(made)
-    return made
+    return Server(alias, prefix, factory)
 
 
 def _forget_clients() -> None:
     # A fork can copy a thread lock of a client or a pool in the locked state.
-    for each in _made_servers:
-        each.__dict__.pop("client", None)
+    for server in servers.values():
+        vars(server).pop("client", None)
 
 
 os.register_at_fork(after_in_child=_forget_clients)

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .embedded import embedded_redis
-    from .holding import alose, held_elsewhere, lose
-    from .left import assert_nothing_held
+    from .holding import alose, assert_nothing_held, held_elsewhere, lose
     from .server import EmbeddedServer
     from .tasks import Other, assert_retried, assert_skipped, conflict
 
@@ -38,7 +37,7 @@ _HOMES = {
     "held_elsewhere": ".holding",
     "lose": ".holding",
     "alose": ".holding",
-    "assert_nothing_held": ".left",
+    "assert_nothing_held": ".holding",
     "conflict": ".tasks",
     "Other": ".tasks",
     "assert_skipped": ".tasks",

@@ -1,13 +1,16 @@
-"""Locks that are held elsewhere, and locks that are lost."""
+"""Locks that are held elsewhere, locks that are lost, and an assertion that no lock is held."""
 
 import asyncio
 import copy
 import threading
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from .. import validators
+from django.core.exceptions import ImproperlyConfigured
+
+from .. import clock, validators
 from ..engine import protocol
 from ..engine.leases import HoldTable, all_leases
 from ..engine.operations import Flow
@@ -16,9 +19,13 @@ from ..exceptions import LockError, LockNotOwnedError
 from ..identity import SharedOwner, Task
 from ..keys import LockKeys
 from ..lock_types import AsyncLock, BaseLock
-from ..manager import locks
+from ..manager import LockManager, locks
 from ..names import short_repr
 from ..snapshots import LockInfo
+from ..text import holder_text, printable, task_text
+from ..validators import Seconds
+
+POLL_INTERVAL_SECONDS = 0.02
 
 
 @contextmanager
@@ -50,21 +57,17 @@ def held_elsewhere(
     """
     if holder_task_id is not None and not isinstance(holder_task_id, str):
         raise TypeError(f"holder_task_id must be a str, got {short_repr(holder_task_id)}")
-    other = of_another(_lock(lock, using), (None, holder_task_id))
+    if isinstance(lock, str):
+        lock = locks.using(using).lock(lock)
+    elif isinstance(lock, AsyncLock) or not isinstance(lock, BaseLock):
+        raise TypeError(f"lock must be a lock name or a synchronous lock, got {short_repr(lock)}")
+    elif using is not None:
+        raise TypeError(f"using={using!r} requires a lock name: {lock!r} has its own alias")
+    other = of_another(lock, (None, holder_task_id))
     if metadata is not None:
         other.metadata = validators.metadata("metadata", metadata)
     with held(other):
         yield other
-
-
-def _lock(lock: object, using: str | None) -> BaseLock:
-    if isinstance(lock, str):
-        return locks.using(using).lock(lock)
-    if not isinstance(lock, BaseLock) or isinstance(lock, AsyncLock):
-        raise TypeError(f"lock must be a lock name or a synchronous lock, got {short_repr(lock)}")
-    if using is not None:
-        raise TypeError(f"using={using!r} requires a lock name: {lock!r} has its own alias")
-    return lock
 
 
 def of_another(lock: BaseLock, task: Task) -> BaseLock:
@@ -72,13 +75,9 @@ def of_another(lock: BaseLock, task: Task) -> BaseLock:
     and no `on_lost`."""
     other = copy.copy(lock)
     other._holds = HoldTable()
-    other.on_lost, other.reentrant, other.release_on_commit, other.at_least_for = (
-        None,
-        False,
-        None,
-        0,
-    )
-
+    other.on_lost = other.release_on_commit = None
+    other.reentrant = False
+    other.at_least_for = 0
     other.task = task
     other._shared_owner = SharedOwner()
     return other
@@ -175,3 +174,40 @@ def _renewers(name: str, tokens: Iterable[str]) -> list[Renewer]:
 def _wake(renewer: Renewer) -> None:
     if isinstance(renewer, AsyncRenewer):
         renewer.loop.call_soon_threadsafe(renewer.wake)
+
+
+def assert_nothing_held(*, using: str | None = None, within: Seconds = 1) -> None:
+    """Assert that no lock is held. A queue lock counts as held, and a cooldown does not.
+
+    Args:
+        using: The cache alias to check. None means all aliases that can store locks.
+        within: The seconds to wait for a renewal thread or a worker that is about to release a
+            lock.
+
+    Raises:
+        AssertionError: A lock is held. The message names the locks and their holders.
+    """
+    seconds = validators.at_least("within", within)
+    managers = locks.everywhere() if using is None else (locks.using(using),)
+    end = clock.now() + seconds  # No test freezes this clock.
+    while held := sorted(_holders(managers)):
+        if clock.now() >= end:
+            raise AssertionError("\n".join(["Locks are still held:", *held]))
+        time.sleep(POLL_INTERVAL_SECONDS)
+
+
+def _holders(managers: tuple[LockManager, ...]) -> Iterator[str]:
+    """Return a line for each holder of a lock."""
+    for manager in managers:
+        try:
+            infos = list(manager.active())
+        except ImproperlyConfigured:
+            if manager is managers[0]:
+                raise
+            continue
+        for info in infos:
+            for holding in info.holders if info.state == "held" else ():
+                who = " ".join(filter(None, [holder_text(holding), task_text(holding)]))
+                queued = ", queued" if holding.metadata.get("queued") is True else ""
+                where = f"{printable(info.name)!r} on {printable(manager.alias)!r}"
+                yield f"  {where} by {who}{queued}"

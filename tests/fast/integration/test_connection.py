@@ -122,7 +122,7 @@ MISTAKEN = {
     "option": (CORE, {"socket_timeoutt": 5}, "socket_timeoutt"),
     "value": (CORE, {"max_connections": "many"}, "max_connections"),
     "database": (CORE, {"db": "x"}, "db must be a number, got 'x'"),
-    "timeout": (CORE, {"socket_timeout": "5"}, "socket_timeout must be a number of seconds"),
+    "timeout": (CORE, {"socket_timeout": "5"}, "socket_timeout must be at least"),
     "timedelta": (
         CORE,
         {"socket_connect_timeout": timedelta(seconds=5)},
@@ -139,7 +139,7 @@ MISTAKEN = {
     "pool's timeout": (
         CORE,
         {"pool_class": "redis.BlockingConnectionPool", "timeout": "20"},
-        "timeout must be a number of seconds, at least 0, got '20'",
+        "timeout must be at least 0 seconds, got '20'",
     ),
     "class": ("django.core.cache.backends.redis.NoCache", {}, "NoCache"),
     "django-redis's option": (
