@@ -6,9 +6,8 @@ a Cluster. `lua/_lock.lua` describes what each part stores. If a lock is free, o
 the history remain.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from functools import lru_cache, partial
+from dataclasses import dataclass
+from functools import lru_cache
 from zlib import crc32
 
 BUCKETS = 16
@@ -48,18 +47,13 @@ class Keys:
     has_nodes: bool = False
     """Whether the buckets can be on several servers. Then each script uses only one bucket."""
 
-    of: Callable[[str], LockKeys] = field(init=False, repr=False, compare=False)
-    """Return the keys of a lock, which are cached."""
+    def of(self, name: str) -> LockKeys:
+        """Return the keys of a lock."""
+        return _keys_of(self.prefix, self.has_nodes, name)
 
-    inspect: Callable[[int], tuple[str, str, str, str]] = field(
-        init=False, repr=False, compare=False
-    )
-    """Return the index of a bucket, and the prefixes of its lock, waiting and history keys, which
-    are cached."""
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "of", partial(_keys_of, self.prefix, self.has_nodes))
-        object.__setattr__(self, "inspect", partial(_bucket_keys, self.prefix))
+    def inspect(self, bucket: int) -> tuple[str, str, str, str]:
+        """Return the index of a bucket, and the prefixes of its lock, waiting and history keys."""
+        return _bucket_keys(self.prefix, bucket)
 
     def history(self, bucket: int) -> tuple[str, str, str]:
         """Return the index, and the prefixes of the lock and history keys."""

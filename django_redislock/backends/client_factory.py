@@ -98,22 +98,18 @@ def _custom_client(setting: str, *, is_async: bool) -> Any:
         )
     try:
         client = with_connection_errors(make)
+        check_options(client)
     except (RedisError, ImproperlyConfigured):
         raise
     except Exception as error:
         text = without_secrets(repr(error))
-        raise ImproperlyConfigured(f"The callable in {setting} failed: {text}") from error
+        raise ImproperlyConfigured(f"The client of {setting} is invalid: {text}") from error
     execute = getattr(client, "execute_command", None)
     if execute is None or iscoroutinefunction(execute) != is_async:
         kind = "redis.asyncio client" if is_async else "synchronous redis-py client"
         raise ImproperlyConfigured(
             f"The callable in {setting} must return a {kind}, got a {type(client).__name__}"
         )
-    try:
-        check_options(client)
-    except MISTAKES as error:
-        text = without_secrets(error)
-        raise ImproperlyConfigured(f"The client of {setting} is invalid: {text}") from error
     return client
 
 

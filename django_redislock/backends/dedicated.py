@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary, ref
 import redis
 from redis import asyncio
 
-from .cluster import AsyncNode, Nodes
+from .cluster import AsyncClusterNodes, AsyncNode, Nodes
 from .pools import AsyncLockPool, LockPool, is_made_by_redis_py
 
 
@@ -120,10 +120,15 @@ def close(client: Any) -> None:
 
 
 async def aclose(client: Any) -> None:
-    """Async version of `close()`."""
+    """Close all connections of an async client, and of its Sentinels."""
+    if isinstance(client, AsyncClusterNodes):
+        await client.aclose()
+        return
     for each in client.clients() if isinstance(client, Nodes) else [client]:
-        with suppress(Exception):
-            await each.connection_pool.disconnect()
+        sentinels = getattr(each.connection_pool, "sentinel_manager", None)
+        for connected in [each, *(sentinels.sentinels if sentinels else ())]:
+            with suppress(Exception):
+                await connected.connection_pool.disconnect()
 
 
 def _options(pool: Any) -> dict[str, Any]:

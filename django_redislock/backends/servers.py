@@ -20,7 +20,7 @@ from ..keys import BUCKETS, Keys
 from ..redaction import without_secrets
 from .client_factory import ClientFactory, client_factory, unsupported_message
 from .cluster import AsyncClusterNodes, Nodes, nodes_of
-from .dedicated import dedicated, is_inherited
+from .dedicated import aclose, dedicated, is_inherited
 
 if TYPE_CHECKING:
     import redis
@@ -88,7 +88,7 @@ class Server:
         finally:
             self._async_clients.pop(loop, None)
             with suppress(Exception):
-                await _close(client)
+                await aclose(client)
 
     def part_of(self, name: str) -> int | None:
         """Return the bucket of a lock if it can fail alone, or None if there is one server."""
@@ -185,19 +185,6 @@ async def _initialized(client: AsyncClient) -> AsyncClient:
     if isinstance(client, AsyncClusterNodes):
         await client.ready()
     return client
-
-
-async def _close(client: Any) -> None:
-    if isinstance(client, AsyncClusterNodes):
-        await client.aclose()
-    elif isinstance(client, Nodes):
-        for each in client.clients():
-            await _close(each)
-    else:
-        await client.aclose(close_connection_pool=True)
-        sentinels = getattr(client.connection_pool, "sentinel_manager", None)
-        for each in sentinels.sentinels if sentinels else ():
-            await each.aclose(close_connection_pool=True)
 
 
 class Servers(dict[str | None, Server]):
