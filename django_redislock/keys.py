@@ -47,50 +47,40 @@ class Keys:
     has_nodes: bool = False
     """Whether the buckets can be on several servers. Then each script uses only one bucket."""
 
+    @lru_cache(maxsize=256)  # noqa: B019  objects with the same prefix are equal
     def of(self, name: str) -> LockKeys:
         """Return the keys of a lock."""
-        return _keys_of(self.prefix, self.has_nodes, name)
+        bucket = crc32(name.encode()) % BUCKETS
+        base, group = self._base(bucket), self._inbox_group(bucket if self.has_nodes else None)
+        keys = (
+            f"{base}lock:{name}",
+            f"{base}queue:{name}",
+            f"{base}waiting:{name}",
+            f"{base}index",
+            f"{base}inbox:",
+            f"{base}history:",
+        )
+        return LockKeys(name, bucket, *keys, keys, group)
 
     def inspect(self, bucket: int) -> tuple[str, str, str, str]:
         """Return the index of a bucket, and the prefixes of its lock, waiting and history keys."""
-        return _bucket_keys(self.prefix, bucket)
+        base = self._base(bucket)
+        return f"{base}index", f"{base}lock:", f"{base}waiting:", f"{base}history:"
 
     def history(self, bucket: int) -> tuple[str, str, str]:
         """Return the index, and the prefixes of the lock and history keys."""
         index, lock, _, history = self.inspect(bucket)
         return index, lock, history
 
+    @lru_cache(maxsize=256)  # noqa: B019  as above
+    def _inbox_group(self, bucket: int | None) -> tuple[str, ...]:
+        buckets = range(BUCKETS) if bucket is None else (bucket,)
+        return tuple(f"{self._base(each)}inbox:" for each in buckets)
 
-def _base(prefix: str, bucket: int) -> str:
-    before, braces, after = prefix.partition("{}")
-    if braces and "{" not in before:
-        # If the first braces of a key are empty, a Cluster hashes the entire key.
-        prefix = f"{before}{{{bucket}}}{after}"
-    return f"{prefix}:{{{bucket}}}:"
-
-
-@lru_cache(maxsize=256)
-def _bucket_keys(prefix: str, bucket: int) -> tuple[str, str, str, str]:
-    base = _base(prefix, bucket)
-    return f"{base}index", f"{base}lock:", f"{base}waiting:", f"{base}history:"
-
-
-@lru_cache(maxsize=256)
-def _keys_of(prefix: str, has_nodes: bool, name: str) -> LockKeys:
-    bucket = crc32(name.encode()) % BUCKETS
-    base = _base(prefix, bucket)
-    keys = (
-        f"{base}lock:{name}",
-        f"{base}queue:{name}",
-        f"{base}waiting:{name}",
-        f"{base}index",
-        f"{base}inbox:",
-        f"{base}history:",
-    )
-    return LockKeys(name, bucket, *keys, keys, _inbox_group(prefix, bucket if has_nodes else None))
-
-
-@lru_cache(maxsize=256)
-def _inbox_group(prefix: str, bucket: int | None) -> tuple[str, ...]:
-    buckets = range(BUCKETS) if bucket is None else (bucket,)
-    return tuple(f"{_base(prefix, each)}inbox:" for each in buckets)
+    def _base(self, bucket: int) -> str:
+        before, braces, after = self.prefix.partition("{}")
+        prefix = self.prefix
+        if braces and "{" not in before:
+            # If the first braces of a key are empty, a Cluster hashes the entire key.
+            prefix = f"{before}{{{bucket}}}{after}"
+        return f"{prefix}:{{{bucket}}}:"

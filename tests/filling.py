@@ -29,8 +29,7 @@ NO_TASK = b'"task_id":null'
 
 
 def fill(client: redis.Redis, prefix: str, model: str, names: list[str]) -> None:
-    """Locks of those `names` that stand in Redis as the lock `model` does, which is held; but
-    each is told to be held for a task of its own."""
+    """Copy the held lock `model` to each of `names`. Each copy is held by another task."""
     keys = Keys(prefix)
     fields = client.hgetall(keys.of(model).lock)
     score = client.zscore(keys.of(model).index, model)
@@ -46,8 +45,10 @@ def fill(client: redis.Redis, prefix: str, model: str, names: list[str]) -> None
 
 
 def fill_history(client: redis.Redis, prefix: str, model: str, count: int) -> None:
-    """Fill each stream of the history with `count` events. The model is a lock of which one
-    holding was released, one was force-released and one acquisition was refused."""
+    """Fill each stream of the history with `count` events.
+
+    The model is a lock with a released hold, a force-released hold and a refused acquisition.
+    """
     keys = Keys(prefix)
     for bucket in sorted(range(BUCKETS), key=lambda each: each == keys.of(model).bucket):
         _, _, history = keys.history(bucket)

@@ -45,12 +45,12 @@ def text_of(response) -> str:
 
 
 def words_of(response) -> str:
-    """The page's text without its markup, with single spaces."""
+    """Return the page's text without its markup, with single spaces."""
     return " ".join(re.sub(r"<[^>]*>", " ", text_of(response)).split())
 
 
 def rows_of(response, section: str) -> list[list[str]]:
-    """The cells of a section's first table, as a user reads them."""
+    """Return the cells of a section's first table, as plain text."""
     start = f'<section aria-labelledby="redislock-{section}">'
     table = text_of(response).partition(start)[2].partition("<tbody>")[2].partition("</tbody>")[0]
     rows = [re.findall(r"<t[hd][ >].*?</t[hd]>", row, re.DOTALL) for row in table.split("</tr>")]
@@ -95,7 +95,7 @@ def marks(chart: ElementTree.Element) -> list[str]:
 def make_past(
     server: redis.Redis, name: str, *, times: int, seconds: float, step: Callable[[int], float]
 ) -> None:
-    """Repeat the last event of a lock as `times` holdings of so many seconds; the one of a number
+    """Repeat the last event of a lock as `times` holds of so many seconds. The hold with a number
     ended `step(number)` seconds ago."""
     stream = f"{locks._keys.of(name).history}ended"
     fields = next(fields for _, fields in server.xrevrange(stream) if fields["name"] == name)
@@ -131,7 +131,7 @@ def _rewrite(server: redis.Redis, name: str, *, expires: float = 0, acquired: fl
 
 @contextmanager
 def round_trips() -> Iterator[list[object]]:
-    """What this thread asks of Redis meanwhile."""
+    """Yield a list of the requests that this thread sends to Redis in the block."""
     asked, call, here = [], transport.call, current_thread()
 
     def counted(client, *rest, **options):

@@ -1,4 +1,4 @@
-"""Counts round trips where nothing can go past: at the sockets of this process."""
+"""Count round trips at the sockets of this process, which no request can bypass."""
 
 import socket
 from threading import Lock, get_ident
@@ -10,10 +10,10 @@ RECEIVES = ("recv", "recv_into")
 
 
 class RoundTrips:
-    """In the block, `count` grows with each first sending after an answer, or after none.
+    """Count the first send of each request in the block.
 
-    A request that is sent in pieces is one. With `of_this_thread`, what others send does not
-    count. Python's ``socket.socket`` is patched meanwhile, so only one at a time.
+    A request that is sent in pieces counts once. With `of_this_thread`, the requests of other
+    threads do not count. ``socket.socket`` is patched in the block, so do not nest blocks.
     """
 
     def __init__(self, *, of_this_thread: bool = False) -> None:

@@ -11,7 +11,7 @@ INSTALLED_APPS = [*INSTALLED_APPS, "tests.fencing"]
 # A file and not memory: Celery's workers and other processes read and write it too.
 DATABASES["default"]["TEST"] = {"NAME": DATABASES["default"]["NAME"]}
 
-# What a test that has databases of its own tells the processes that it starts.
+# A test passes its own databases to the processes that it starts.
 DATABASES.update(json.loads(os.environ.get("TESTS_DATABASES", "{}")))
 
 PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]

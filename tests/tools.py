@@ -1,4 +1,4 @@
-"""What many tests need: to wait for an event, and a second process to be a holder in."""
+"""Helpers of many tests: waiting for a condition, and a second process."""
 
 import contextlib
 import logging
@@ -21,7 +21,7 @@ T = TypeVar("T")
 ROOT = Path(__file__).resolve().parent.parent
 
 KEY = re.compile(r"\{(?P<bucket>\d{1,2})\}:(?P<part>.+)", re.DOTALL)
-"""What every key of the product has in it, whatever stands before."""
+"""A part of every key of the package. Any prefix can precede it."""
 
 PREAMBLE = """\
 import sys
@@ -35,7 +35,7 @@ def hear():
 
 
 def wait_until(predicate: Callable[[], T], *, timeout: float = 60, interval: float = 0.01) -> T:
-    """The first true answer of `predicate`; AssertionError after `timeout` seconds without."""
+    """Return the first true result of `predicate`, or fail after `timeout` seconds."""
     deadline = time.monotonic() + timeout
     while not (answer := predicate()):
         assert time.monotonic() < deadline, f"{predicate} was not true within {timeout} s"
@@ -104,7 +104,7 @@ class Child:
         return self.process.wait(timeout)
 
     def kill(self) -> None:
-        """SIGKILL: it has no chance to give anything back."""
+        """Send SIGKILL, so that the process releases nothing."""
         self.process.kill()
         self.process.wait()
 
@@ -116,7 +116,7 @@ class Child:
         self._reader.join()
         for stream in (self.process.stdin, self.process.stdout):
             assert stream is not None
-            with contextlib.suppress(BrokenPipeError):  # what it was told last, it never read
+            with contextlib.suppress(BrokenPipeError):  # it did not read the last line
                 stream.close()
 
 

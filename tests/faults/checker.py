@@ -212,7 +212,7 @@ def overtakings(holds: Sequence[Hold], history: "History") -> Iterator[str]:
 
 def lost_wakeups(history: "History", within: float) -> Iterator[str]:
     """Find waiters that waited too long for a free lock. The lock of a dead holder is free once
-    its lease has expired; `times_until_free` counts from the death, as the waiters see it."""
+    its lease has expired; For the waiters, `times_until_free` counts from the death."""
     for wait in history.waits:
         if history.stopped_in(wait.who, Span(wait.begin, wait.end)):
             continue

@@ -301,7 +301,7 @@ def test_a_waiter_that_died_may_have_been_granted_the_lock_once(history, waits, 
     assert len(history.found().phantoms) == (len(tokens) > waits)
 
 
-def test_what_the_harness_found_at_the_end_is_reported(history):
+def test_findings_at_the_end_are_reported(history):
     history.note("harness", "phantom")
     history.note("harness", "double")
     history.note("harness", "left", key="a")

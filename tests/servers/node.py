@@ -49,7 +49,7 @@ class Running:
         self.close()
 
     def _answers(self, nodes: Iterable["Node"], *command: str) -> Iterator[Any]:
-        """What each of these nodes answers that is up and not paused."""
+        """Yield the reply of each node that responds."""
         for node in nodes:
             with suppress(redis.ConnectionError, redis.TimeoutError):
                 yield node.ask(*command)
@@ -58,12 +58,12 @@ class Running:
 class Node(Running):
     """A server on 127.0.0.1, or on a unix socket, with its data in a temporary folder.
 
-    `config` are lines of its config file (``maxmemory_policy="noeviction"``), which it may rewrite
-    itself (a Sentinel does); a tuple is several lines of that name. `environment` are variables of
-    its process beside this one's. With `tls` it speaks nothing else; only Debian's Redis can.
+    `config` has lines of its config file (``maxmemory_policy="noeviction"``). A tuple is several
+    lines with that name. `environment` has additional environment variables. With `tls` the server
+    accepts only TLS, which only Debian's Redis supports.
 
-    Raises Missing from `start` if the make isn't on this machine, and RuntimeError, with the end
-    of its log, if it doesn't come up.
+    `start` raises `Missing` if the make is not installed, and `RuntimeError` with the end of the
+    log if the server does not start.
     """
 
     arguments: tuple[str, ...] = ()

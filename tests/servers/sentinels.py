@@ -7,19 +7,17 @@ from typing import Any, Self
 from .node import Node, Running
 from .processes import wait_for
 
-FAILOVER_TIMEOUT = 3000  # milliseconds; a failover that failed is tried again after twice that
-
+FAILOVER_TIMEOUT = 3000  # milliseconds; a failed failover is repeated after twice this time
 
 HURRY = (
     *("PING-PERIOD", 300, "PUBLISH-PERIOD", 300, "INFO-PERIOD", 300),
     *("TILT-PERIOD", 1000),
 )
-"""Milliseconds. A Sentinel connects again, and so sees who is up, once in a ping period; it waits
-for four publish periods before it makes a replica of a master that came back; and it does nothing
-for a tilt period when a busy machine held it up for two seconds.
+"""In milliseconds. A Sentinel reconnects once in a ping period. It waits four publish periods
+before a returned master becomes a replica, and one tilt period after a delay of two seconds.
 
-Once a master is down, each replica is asked for its state once a second, whatever is told here,
-and is good enough to follow it if it answered within five ping periods: they must be longer."""
+A Sentinel asks each replica of a failed master for its state once a second. Only a replica that
+has replied within five ping periods can become the master, so these must be longer."""
 
 
 class Sentinel(Node):
@@ -40,9 +38,9 @@ class Sentinel(Node):
 class Sentinels(Running):
     """A master with `replicas` replicas, and three Sentinels that call it `name`.
 
-    `through` tells the address by which all others are to reach a node, such as that of a proxy
-    before it: replicas, Sentinels and, by these, clients. After `down_after` milliseconds without
-    an answer, a Sentinel considers a node to be down. `config` is that of the nodes.
+    `through` returns the address by which replicas, Sentinels and clients reach a node. It can be
+    the address of a proxy. After `down_after` milliseconds without a reply, a Sentinel considers a
+    node to be down. `config` is the configuration of each node.
     """
 
     def __init__(
@@ -63,12 +61,12 @@ class Sentinels(Running):
 
     @property
     def addresses(self) -> list[tuple[str, int]]:
-        """Where the Sentinels are."""
+        """The addresses of the Sentinels."""
         return [sentinel.address for sentinel in self.sentinels]
 
     @property
     def master(self) -> Node:
-        """The master as the first Sentinel that answers says now."""
+        """The current master, according to the first Sentinel that responds."""
         for address in self._master_addresses():
             return self._reached[address]
         raise AssertionError(f"no Sentinel tells the master of {self.name!r}")
@@ -88,7 +86,7 @@ class Sentinels(Running):
         return self
 
     def wait_for_new_master(self, old: Node) -> Node:
-        """Wait until all live Sentinels name another, and it takes writes; tells which."""
+        """Wait until all live Sentinels have another master that accepts writes. Return it."""
         return wait_for(lambda: self._new_master(old))
 
     def wait_in_sync(self) -> None:
@@ -148,7 +146,7 @@ class Sentinels(Running):
 
 
 def _online(master: Node) -> list[int]:
-    """How far each connected replica is."""
+    """Return the replication offset of each connected replica."""
     info = master.info("replication")
     replicas = [info[f"slave{n}"] for n in range(int(info["connected_slaves"]))]
     states = [dict(pair.split("=") for pair in replica.split(",")) for replica in replicas]

@@ -188,7 +188,7 @@ def test_an_interrupt_at_any_step_of_atomic_ends_lock_and_transaction(method):
 
 
 @real
-def test_after_the_commit_the_thread_acquires_the_lock_anew():
+def test_after_the_commit_the_thread_acquires_the_lock_again():
     lock = locks.lock("a", release_on_commit=True)
     with transaction.atomic():
         with lock:

@@ -119,7 +119,7 @@ class Model:
             at_least: The minimum time since the acquisition, in milliseconds.
             own: The inbox of the caller, or "".
             remembered: Whether Redis still knows the capacity. It may not after the last lease
-                expired. Then that of the first waiter counts.
+                expired. Then the capacity of the first waiter counts.
         """
         mine = self.holders.get(token)
         if not mine:

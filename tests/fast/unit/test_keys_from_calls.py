@@ -100,7 +100,7 @@ class TestUniqueOn:
             name_of(sync, unique_on=["account_id"])
 
     @pytest.mark.parametrize("value", [object(), sync, [1, object()], {"a": gettext_lazy("x")}])
-    def test_what_has_no_lasting_text_is_a_type_error_with_the_argument(self, value):
+    def test_a_value_without_a_stable_text_is_a_type_error_with_the_argument(self, value):
         with pytest.raises(TypeError, match=r"Argument 'account_id' .* is not supported"):
             name_of(sync, value, unique_on="*")
 
@@ -117,7 +117,7 @@ class TestKey:
         assert name_of(sync, 7, day=3, key=lambda a, day: f"x:{a}:{day}") == "x:7:3"
 
     @pytest.mark.parametrize(("result", "error"), [(None, TypeError), ("", ValueError)])
-    def test_what_a_callable_returns_is_checked(self, result, error):
+    def test_the_result_of_a_callable_is_checked(self, result, error):
         with pytest.raises(error, match="the result of key must"):
             name_of(sync, 7, key=lambda account_id: result)
 
@@ -175,7 +175,7 @@ class TestText:
         assert text_of(Decimal("1." + "1" * 60)) != text_of(Decimal("1." + "1" * 61))
 
     @given(json_values)
-    def test_what_travelled_as_json_has_the_text_it_had(self, value):
+    def test_a_value_has_the_same_text_after_json(self, value):
         assert text_of(json.loads(json.dumps(value))) == text_of(value)
 
     @given(st.decimals(allow_nan=False))

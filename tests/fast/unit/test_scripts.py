@@ -274,10 +274,10 @@ def test_release_replies_with_the_grants_for_the_inbox_of_the_caller(lock: Lock)
     lock.acquire("y", heartbeat=5000)
     assert lock.release("x", own=INBOX) == f"1 {lock.fence_of('y')} 1"
     assert lock.holders() == ["y"]
-    assert not lock.client.exists(A.inboxes + INBOX), "it is told once"
+    assert not lock.client.exists(A.inboxes + INBOX), "the reply has the grant"
 
 
-def test_a_heartbeat_hands_an_expired_lock_over_and_reports_who_does_not_wait(lock: Lock) -> None:
+def test_a_heartbeat_hands_over_an_expired_lock_and_reports_missing_waiters(lock: Lock) -> None:
     lock.acquire("x", lease=50)
     lock.acquire("y", heartbeat=5000)
     assert lock.heartbeat("y", "gone") == ["gone"]
@@ -343,7 +343,7 @@ def test_release_of_a_waiter_replies_0_and_removes_it_from_the_queue(lock: Lock)
 
 
 @pytest.mark.parametrize("at_least", [0, 5000])
-def test_a_cooldown_is_no_longer_if_the_clock_was_set_back(lock: Lock, at_least: int) -> None:
+def test_a_cooldown_does_not_grow_if_the_clock_was_set_back(lock: Lock, at_least: int) -> None:
     lock.acquire("x")
     weight, expires, fence, acquired, rest = lock.client.hget(A.lock, "h:x").split(" ", 4)
     acquired = str(int(acquired) + 3_600_000)
@@ -464,9 +464,7 @@ def hold_with_score(lock: Lock, ends: dict[str, float]) -> None:
 
 
 @pytest.mark.parametrize("count", [5, 400])
-def test_a_scan_finds_each_name_although_a_lock_is_renewed_meanwhile(
-    lock: Lock, count: int
-) -> None:
+def test_a_scan_finds_each_name_although_a_lock_is_renewed(lock: Lock, count: int) -> None:
     hold_with_score(lock, dict.fromkeys(SAME_BUCKET[:count], 9e12))
     cursor, found = lock.names()
     while cursor != "0":

@@ -21,7 +21,7 @@ async def blocked():
         may_end.wait()  # other greenlets run, and this task is still the loop's current task
         lock.assert_held()
 
-def beside():
+def plain_holder():
     runs.wait()
     with locks.lock("plain", timeout=30) as plain:
         assert not locks.lock("of a task", reentrant=True, blocking=False).acquire()
@@ -43,7 +43,7 @@ def lets_it_wait():
     waits_for_task.set()
 
 task = gevent.spawn(asyncio.run, blocked())
-for each in gevent.joinall([task, *map(gevent.spawn, [beside, waits, lets_it_wait])]):
+for each in gevent.joinall([task, *map(gevent.spawn, [plain_holder, waits, lets_it_wait])]):
     each.get()
 print("as they should")
 """

@@ -62,12 +62,12 @@ def test_a_forked_child_does_not_share_the_locks_of_its_parent():
         renewed = locks.get("a").expires_at
         wait_until(lambda: locks.get("a").expires_at > renewed)
         parent.kill()
-        # The lease is no longer renewed, although the child lives.
+        # Nobody renews the lease, although the child lives.
         free(locks, "a", timeout=4)
         free(locks, "b")
 
 
-FORKED_UNTOLD = """
+FORKED_WITHOUT_HOOKS = """
 import ctypes, os, time
 from django_redislock import locks
 from tests.tools import wait_until
@@ -88,7 +88,7 @@ os._exit(0)
 
 
 def test_a_child_that_was_forked_without_pythons_hooks_renews_too():  # as uWSGI forks
-    with Child(FORKED_UNTOLD, PYTHONWARNINGS="ignore") as parent:
+    with Child(FORKED_WITHOUT_HOOKS, PYTHONWARNINGS="ignore") as parent:
         parent.expect("lost False")
 
 

@@ -18,7 +18,7 @@ SENT_BY_CLIENTS = {
     *("evalsha", "eval", "blpop", "time", "info"),
     *("select", "wait", "ping", "client|setname"),
 }
-"""Commands in addition to the scripts, including those of redis-py when it connects."""
+"""Commands in addition to the scripts. redis-py sends some of them when it connects."""
 
 IN_A_CLUSTER = {"cluster|slots", "command", "asking"}
 

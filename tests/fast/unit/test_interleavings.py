@@ -55,7 +55,7 @@ def test_a_grant_that_ran_out_unread_does_not_count(stage: Stage) -> None:
     assert other.believes
 
 
-def test_who_dies_a_moment_after_a_grant_to_a_dead_waiter_holds_up_nobody(stage: Stage) -> None:
+def test_a_waiter_that_dies_after_its_grant_does_not_delay_the_next(stage: Stage) -> None:
     holder, dead, dies, waiter = (stage.worker() for _ in range(4))
     for worker in (holder, dead, dies, waiter):
         worker.acquire().step()
@@ -91,7 +91,7 @@ def test_a_waiter_whose_connection_broke_goes_on_waiting(stage: Stage, lose: obj
     assert waiter.believes
 
 
-def test_a_lease_that_is_over_when_it_is_told_of_is_asked_for_again(stage: Stage) -> None:
+def test_a_lease_that_expired_before_its_reply_is_requested_again(stage: Stage) -> None:
     worker = stage.worker().acquire()
     worker.arrive()
     stage.pass_time(LEASE + 0.1)
@@ -109,7 +109,7 @@ def test_a_lease_that_expired_before_its_reply_fails_if_no_time_is_left(stage: S
     assert not worker.believes
 
 
-def test_a_turn_that_is_popped_late_is_asked_for_again(stage: Stage) -> None:
+def test_a_grant_that_is_popped_late_is_requested_again(stage: Stage) -> None:
     holder, waiter = stage.worker().acquire(), stage.worker()
     holder.step()
     waiter.acquire().arrive()  # it is in the queue, and the reply is under way
@@ -134,7 +134,7 @@ def test_a_kind_ends_with_its_last_lease(semaphore: Stage) -> None:
     assert mutex.acquire(wait=0).finish()
 
 
-def test_a_kind_is_that_of_the_first_who_is_alive(semaphore: Stage) -> None:
+def test_the_kind_is_the_kind_of_the_first_live_waiter(semaphore: Stage) -> None:
     holder, dead, waiter = (semaphore.worker(weight=3) for _ in range(3))
     holder.acquire().step()
     holder.die()
