@@ -136,34 +136,26 @@ def _cache_factory(alias: str) -> ClientFactory | None:
     # If the alias uses one of the other backends, its module has been imported.
     django_redis = sys.modules.get("django_redis.cache")
     django_valkey = sys.modules.get("django_valkey.cache")
+    client: Any = getattr(backend, "client", None)
     if isinstance(backend, RedisCache):
         make = partial(_django_client, urls, options)
     elif django_redis and isinstance(backend, django_redis.RedisCache):
-        from django_redis import client
+        from django_redis.client import DefaultClient, ShardClient
 
-        client_class = _client_class(options, client.DefaultClient)
-        has_nodes = issubclass(client_class, client.ShardClient)
-        if issubclass(client_class, client.DefaultClient):
+        has_nodes = isinstance(client, ShardClient)
+        if isinstance(client, DefaultClient):
             make = partial(_shards if has_nodes else _django_redis_client, alias)
     elif django_valkey and isinstance(backend, django_valkey.ValkeyCache):
-        from django_valkey import client
+        from django_valkey import client as kinds
 
-        client_class = _client_class(options, client.DefaultClient)
-        if issubclass(client_class, client.DefaultClient) and not issubclass(
-            client_class, client.SentinelClient | client.ShardClient
-        ):
+        others = kinds.SentinelClient | kinds.ShardClient
+        if isinstance(client, kinds.DefaultClient) and not isinstance(client, others):
             urls = [re.sub("^valkey", "redis", url) for url in urls]
             make = partial(_valkey_client, alias, urls)
     if make is None:
         return None
     check_location(urls, options)
     return _factory(alias, make, has_nodes=has_nodes)
-
-
-def _client_class(options: Mapping[str, Any], default: type) -> type:
-    path = options.get("CLIENT_CLASS")
-    found: type = import_string(path) if path else default
-    return found
 
 
 def _factory(alias: str, make: Callable[[], Any], *, has_nodes: bool) -> ClientFactory:
