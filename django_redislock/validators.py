@@ -70,18 +70,15 @@ def wait(argument: str, value: object) -> float | None:
 def max_hold(argument: str, value: object, timeout: object, at_least_for: object) -> float:
     """Return seconds that are longer than `timeout` and `at_least_for`."""
     number = lease(argument, value)
-    shortest = lease("timeout", timeout)
-    cooldown = at_least("at_least_for", at_least_for)
-    if number <= cooldown:
-        raise ValueError(
-            f"{argument}={number:g} must be greater than at_least_for={cooldown:g}, for which the "
-            "lock stays locked anyway."
-        )
-    if number <= shortest:
-        raise ValueError(
-            f"{argument}={number:g} must be greater than timeout={shortest:g}, because the lease "
-            "is not renewed before. Use a smaller timeout."
-        )
+    shorter = {
+        "timeout": lease("timeout", timeout),
+        "at_least_for": at_least("at_least_for", at_least_for),
+    }
+    for name, shorter_seconds in shorter.items():
+        if number <= shorter_seconds:
+            raise ValueError(
+                f"{argument}={number:g} must be greater than {name}={shorter_seconds:g}"
+            )
     return number
 
 
