@@ -56,8 +56,8 @@ def _async_class_of(sync_class: Any) -> Any:
         redis.SSLConnection: asyncio.SSLConnection,
         redis.UnixDomainSocketConnection: asyncio.UnixDomainSocketConnection,
     }
-    bases = sync_class.__mro__ if isinstance(sync_class, type) else ()
-    return next((copies[each] for each in bases if each in copies), asyncio.Connection)
+    known = (copies[each] for each in sync_class.__mro__ if each in copies)
+    return next(known, asyncio.Connection)
 
 
 def _async_sentinel(sync: Any) -> Any:

@@ -155,7 +155,8 @@ def _replaced_database(config: dict[str, Any]) -> tuple[str, object]:
     except ValueError:  # It is not on Redis.
         return "", str(location)
     options |= config.get("OPTIONS", {})
-    machine = options.get("path") or f"{options.get('host')}:{options.get('port') or 6379}"
+    host = (options.get("host") or "localhost").replace("localhost", "127.0.0.1")
+    machine = options.get("path") or f"{host}:{options.get('port') or 6379}"
     return machine, int(options.get("db") or 0)
 
 
