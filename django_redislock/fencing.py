@@ -286,21 +286,16 @@ def token_of(lock: LockOrToken) -> int:
     Raises:
         LockNotOwnedError: The caller does not hold the lock.
     """
-    if isinstance(lock, int):
-        return _checked("lock", lock)
-    if not hasattr(lock, "assert_held"):
+    if isinstance(lock, bool) or not (isinstance(lock, int) or hasattr(lock, "assert_held")):
         raise TypeError(f"lock must be a lock or a fencing token, got {lock!r}")
+    if isinstance(lock, int):
+        if not 0 < lock <= MAX_FENCE_TOKEN:
+            raise ValueError(f"lock must be from 1 to {MAX_FENCE_TOKEN}, got {lock!r}")
+        return lock
+    token = lock.fence_token
     lock.assert_held()
-    if hasattr(lock, "fence_tokens"):
+    if token is None:
         raise TypeError(f"{lock!r} has several fencing tokens. Pass one: lock.fence_tokens[name]")
-    return _checked("lock.fence_token", lock.fence_token)
-
-
-def _checked(name: str, token: Any) -> int:
-    if not isinstance(token, int) or isinstance(token, bool):
-        raise TypeError(f"{name} must be an int, got {token!r}")
-    if not 0 < token <= MAX_FENCE_TOKEN:
-        raise ValueError(f"{name} must be from 1 to {MAX_FENCE_TOKEN}, got {token!r}")
     return token
 
 

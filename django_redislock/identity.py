@@ -48,7 +48,7 @@ def process_id() -> str:
     global _process
     known_pid, known_id = _process
     pid = os.getpid()
-    if pid != known_pid:
+    if pid != known_pid:  # also after a fork that Python did not see, such as one by uWSGI
         _process = pid, child_id(known_id, pid)
     return _process[1]
 

@@ -1,7 +1,6 @@
 """The arguments of fenced() and the error that it raises."""
 
 import pickle
-from types import SimpleNamespace
 
 import pytest
 from asgiref.sync import async_to_sync
@@ -62,13 +61,9 @@ def test_an_async_task_writes_and_deletes_under_its_own_lock(using):
     async_to_sync(work)()
 
 
-SEVERAL = SimpleNamespace(fence_token=(1, 2), assert_held=lambda: None)
-"""Like a lock on several servers, which has no single token."""
-
 REFUSED = [
     *((lock, TypeError, f"lock must be .*, got {lock!r}") for lock in (None, "20", 2.0, True)),
     *((token, ValueError, f"lock must be from 1 to .*, got {token}") for token in (0, -1, 2**63)),
-    (SEVERAL, TypeError, r"lock\.fence_token must be an int, got \(1, 2\)"),
 ]
 
 
