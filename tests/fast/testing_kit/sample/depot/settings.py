@@ -19,6 +19,3 @@ CACHES = {
     },
 }
 REDISLOCK_CACHE = "locks"
-
-CELERY_BROKER_URL = "memory://"
-CELERY_RESULT_BACKEND = "cache+memory://"
