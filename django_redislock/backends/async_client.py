@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from inspect import signature
 from typing import Any
 
-from .pools import AsyncLockPool
+from .pools import AsyncLockPool, no_maintenance_notifications
 
 SYNC_ONLY = {"connection_pool", "event_dispatcher", "himport_registry", "parser_class", "retry"}
 """The options whose values asyncio connections cannot use."""
@@ -28,7 +28,9 @@ def async_client(client: Any) -> Any:
     options = {
         "max_connections": pool.max_connections,
         "connection_class": connection_class,
-        **_without_maintenance_notifications(),
+        # With these notifications, redis-py's asyncio does not notice that an idle connection was
+        # closed. The first command after a restart of the server would fail.
+        **no_maintenance_notifications(asyncio.ConnectionPool),
         **_shared_options(pool.connection_kwargs, connection_class),
     }
     pool_class: Any = AsyncLockPool
@@ -80,17 +82,3 @@ def _shared_options(options: Mapping[str, Any], connection_class: type) -> dict[
         for name, value in options.items()
         if name in accepted - SYNC_ONLY and not name.startswith(SYNC_ONLY_PREFIXES)
     }
-
-
-def _without_maintenance_notifications() -> dict[str, Any]:
-    # With these notifications, redis-py's asyncio does not notice that an idle connection was
-    # closed. The first command after a restart of the server would fail.
-    from redis import asyncio
-
-    try:
-        from redis.maint_notifications import MaintNotificationsConfig
-    except ImportError:  # redis-py before 7
-        return {}
-    listens = "maint_notifications_config" in signature(asyncio.ConnectionPool).parameters
-    off = {"maint_notifications_config": MaintNotificationsConfig(enabled=False)}
-    return off if listens else {}  # redis-py 7 has them in sync clients only

@@ -16,7 +16,7 @@ import redis
 from redis import asyncio
 
 from .cluster import AsyncClusterNodes, AsyncNode, Nodes
-from .pools import AsyncLockPool, LockPool, is_made_by_redis_py
+from .pools import AsyncLockPool, LockPool, is_made_by_redis_py, no_maintenance_notifications
 
 
 def dedicated(client: Any) -> Any:
@@ -136,9 +136,6 @@ def _options(pool: Any) -> dict[str, Any]:
     # do without a Sentinel pool of their own.
     options = {**pool.connection_kwargs, "connection_class": pool.connection_class}
     enabled = getattr(pool, "maint_notifications_enabled", None)
-    if enabled and not enabled():
-        # A new pool would enable them again.
-        from redis.maint_notifications import MaintNotificationsConfig
-
-        options["maint_notifications_config"] = MaintNotificationsConfig(enabled=False)
+    if enabled and not enabled():  # A new pool would enable them again.
+        options |= no_maintenance_notifications(redis.ConnectionPool)
     return options

@@ -8,6 +8,7 @@ unread, and if the server has closed an idle connection, it uses another one.
 
 from collections import deque
 from contextlib import suppress
+from inspect import signature
 from typing import Any
 
 from redis import ConnectionPool, asyncio
@@ -71,3 +72,12 @@ def is_made_by_redis_py(pool: Any) -> bool:
         return True
     methods = (getattr(type(pool), name, None) for name in ("make_connection", "get_connection"))
     return all(getattr(each, "__module__", "").startswith("redis.") for each in methods)
+
+
+def no_maintenance_notifications(pool_class: type) -> dict[str, Any]:
+    """Return the option of a pool that turns maintenance notifications off, if it has them."""
+    if "maint_notifications_config" not in signature(pool_class).parameters:
+        return {}  # redis-py before 7, or before 8 in asyncio
+    from redis.maint_notifications import MaintNotificationsConfig
+
+    return {"maint_notifications_config": MaintNotificationsConfig(enabled=False)}
