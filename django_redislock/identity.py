@@ -186,11 +186,12 @@ def info_text(
     if task is None and celery and (running := celery.current_task):
         task = running.name, running.request.id
     task_name, task_id = task or (None, None)
+    pid, (known_pid, process) = os.getpid(), _process
     return _to_json(
         {
             "host": _HOST,
-            "pid": os.getpid(),
-            "process": process_id(),
+            "pid": pid,
+            "process": process if pid == known_pid else process_id(),
             "thread": thread[:MAX_FIELD_CHARACTERS],
             "task_name": task_name,
             # The sender can choose an id that is not a str, such as a UUID.
