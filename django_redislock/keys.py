@@ -62,6 +62,7 @@ class Keys:
         )
         return LockKeys(name, bucket, *keys, keys, group)
 
+    @lru_cache(maxsize=256)  # noqa: B019  as above
     def inspect(self, bucket: int) -> tuple[str, str, str, str]:
         """Return the index of a bucket, and the prefixes of its lock, waiting and history keys."""
         base = self._base(bucket)
