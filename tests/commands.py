@@ -22,13 +22,14 @@ from typing import IO, NamedTuple, Self, TextIO
 import psutil
 import pyte
 import pytest
-from django.core.management import BaseCommand, call_command, load_command_class
+from django.core.management import call_command, load_command_class
 from rich.cells import cell_len
 from textual.pilot import Pilot
 
 from django_redislock import locks
 from django_redislock.management.subcommands import watch as watch_subcommand
 from django_redislock.management.watch_app import WatchApp
+from django_redislock.management.watcher import LockWatcher
 
 from .tools import ROOT, wait_until
 
@@ -92,18 +93,13 @@ def call(*arguments: str) -> str:
 class TerminalStream(StringIO):
     """A stream that claims to be a terminal."""
 
-    encoding = "utf-8"
-
     def isatty(self) -> bool:
         return True
 
 
-def call_on_terminal(
-    *arguments: str, columns: int = 80, encoding: str = "utf-8", **environment: str
-) -> str:
+def call_on_terminal(*arguments: str, columns: int = 80, **environment: str) -> str:
     """Return what the command prints on a terminal of this size, in this process."""
     out = TerminalStream()
-    out.encoding = encoding
     with pytest.MonkeyPatch.context() as patch:
         for name in UNWANTED:
             patch.delenv(name, raising=False)
@@ -157,7 +153,7 @@ async def watch_screen(
     *, columns: int = 100, rows: int = 24, limit: int = 100, interval: float = 0.1
 ) -> AsyncIterator[Screen]:
     """Run the full screen of `locks watch` without a terminal."""
-    app = WatchApp(watch_subcommand.LockWatcher(locks, None, limit), interval)
+    app = WatchApp(LockWatcher(locks, None, limit), interval)
     async with app.run_test(size=(columns, rows), notifications=True) as pilot:
         yield Screen(pilot)
 
@@ -174,17 +170,16 @@ def draw(*, as_svg: bool = False, **options: float) -> str:
 
 
 def watch(*steps: Callable[[], object], arguments: Sequence[str] = ()) -> list[str]:
-    """Run `locks watch` in this process, and a step before each look. Return the lines."""
+    """Run `locks watch` in this process, and a step after each read. Return the lines."""
     todo = iter(steps)
 
-    def next_step(command: BaseCommand, seconds: float) -> bool:
+    def next_step(seconds: float) -> None:
         if (step := next(todo, None)) is None:
-            return False
+            raise KeyboardInterrupt
         step()
-        return True
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(watch_subcommand, "pause", next_step)
+        patch.setattr(watch_subcommand, "sleep", next_step)
         return call("watch", *arguments).splitlines()
 
 

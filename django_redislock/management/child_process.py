@@ -1,13 +1,12 @@
 """A command as a child process, and the signals that this process passes on to it."""
 
 import os
-import select
 import signal
 import subprocess
 import sys
-from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from queue import Empty, SimpleQueue
 from types import FrameType
 from typing import Any, Self
 
@@ -41,49 +40,38 @@ class SignalQueue:
     Signals that this process ignores stay ignored, so that `nohup` works.
     """
 
+    interrupts = True
+    """Whether the next signal raises `Interrupted`. All later signals are stored."""
+
+    def __init__(self) -> None:
+        # Unlike other queues, it can be used in a signal handler.
+        self._received: SimpleQueue[int] = SimpleQueue()
+
     def __enter__(self) -> Self:
-        self._received: deque[int] = deque()
-        self._raises = False
-        self._reader, self._writer = os.pipe()
-        os.set_blocking(self._reader, False)
-        os.set_blocking(self._writer, False)
-        self._wakeup = signal.set_wakeup_fd(self._writer, warn_on_full_buffer=False)
         numbers = [n for n in FORWARDED if signal.getsignal(n) is not signal.SIG_IGN]
         self._before: dict[int, Any] = {n: signal.signal(n, self._receive) for n in numbers}
-        self._before[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, lambda *_: None)
+        self._before[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, lambda *_: self.wake())
         return self
 
     def __exit__(self, *_: object) -> None:
         for number, handler in self._before.items():
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
-        signal.set_wakeup_fd(self._wakeup)
-        os.close(self._reader)
-        os.close(self._writer)
-        for number in self._received:
-            signal.raise_signal(number)
 
-    @contextmanager
-    def interrupting(self) -> Iterator[None]:
-        """Raise `Interrupted` at the first signal. All later signals are stored."""
-        self._raises = True
+    def wait(self, seconds: float) -> int:
+        """Return the next signal, or 0 after that time, after `wake()` or if a process ended."""
         try:
-            if self._received:
-                raise Interrupted(self._received.popleft())
-            yield
-        finally:
-            self._raises = False
+            return self._received.get(timeout=seconds)
+        except Empty:
+            return 0
 
-    def wait(self, seconds: float) -> int | None:
-        """Return the next signal, or None after these seconds or when a child has changed."""
-        if not self._received and select.select([self._reader], [], [], seconds)[0]:
-            os.read(self._reader, 1 << 16)
-        return self._received.popleft() if self._received else None
+    def wake(self) -> None:
+        self._received.put(0)
 
     def _receive(self, number: int, frame: FrameType | None) -> None:
-        if self._raises:
-            self._raises = False
+        if self.interrupts:
+            self.interrupts = False
             raise Interrupted(number)
-        self._received.append(number)
+        self._received.put(number)
 
 
 class ChildProcess:
@@ -92,26 +80,23 @@ class ChildProcess:
     At a terminal, it stays in the process group of the job, for Ctrl-C and Ctrl-Z.
     """
 
-    def __init__(self, argv: Sequence[str], environment: Mapping[bytes, bytes]) -> None:
-        self._has_group = _foreground_group() is None
+    def __init__(self, argv: Sequence[str], environment: Mapping[str, str]) -> None:
+        self._has_group = not _has_terminal()
         self._popen = subprocess.Popen(  # noqa: S603  the caller chose the command
             [sys.executable, "-I", "-S", launcher.__file__, str(os.getpid()), *argv],
-            env={**os.environb, **environment},
+            env={**os.environ, **environment},
             close_fds=False,
             process_group=0 if self._has_group else None,
         )
-
-    def status(self) -> int | None:
-        """Return the exit status, negative for a signal, or None while it runs."""
-        return self._popen.poll()
+        self.poll, self.wait = self._popen.poll, self._popen.wait
 
     def send(self, number: int) -> None:
         """Send a signal to the process, or to its group, also after the process has ended."""
         with suppress(ProcessLookupError, PermissionError):
             if self._has_group:
                 os.killpg(self._popen.pid, number)
-            elif self.status() is None:
-                os.kill(self._popen.pid, number)
+            else:
+                self._popen.send_signal(number)
 
     def terminate(self) -> None:
         self.send(signal.SIGTERM)
@@ -119,35 +104,26 @@ class ChildProcess:
 
     def forward(self, number: int) -> None:
         """Send a signal, unless the terminal sends it to the process as well, as with Ctrl-C."""
-        is_of_keyboard = number in (signal.SIGINT, signal.SIGQUIT) and not self._has_group
-        if not (is_of_keyboard and _foreground_group() == os.getpgrp()):
+        if self._has_group or number not in (signal.SIGINT, signal.SIGQUIT):
             self.send(number)
 
-    def has_running_group(self) -> bool:
-        """Return whether other processes of the group run. The command itself has ended."""
-        if not self._has_group:
-            return False
-        with suppress(ChildProcessError):  # in a container, this process can be their parent
-            while os.waitpid(-self._popen.pid, os.WNOHANG)[0]:
-                pass
-        with suppress(PermissionError):
-            try:
+    def is_running(self) -> bool:
+        """Return whether the process or another process of its group runs."""
+        if self.poll() is None:
+            return True
+        if self._has_group:
+            with suppress(OSError):
                 os.killpg(self._popen.pid, 0)
-            except ProcessLookupError:
-                return False
-        return True
+                return True
+        return False
 
 
-def _foreground_group() -> int | None:
-    """Return the process group that gets the signals of the terminal, or None without one."""
+def _has_terminal() -> bool:
     try:
-        terminal = os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY)
+        os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY))
     except OSError:
-        return None
-    try:
-        return os.tcgetpgrp(terminal)
-    finally:
-        os.close(terminal)
+        return False
+    return True
 
 
 @contextmanager

@@ -37,7 +37,7 @@ OUTCOMES = ("released", "passed", "expired", "lost", "forced", "refused", "skipp
 """How an event can have ended; see `Event.outcome`."""
 
 SEVERITIES = {
-    "taken": "SUCCESS",
+    "held": "SUCCESS",
     "waiting": "WARNING",
     "expired": "WARNING",
     "stale": "ERROR",
@@ -87,12 +87,7 @@ def write_json(command: BaseCommand, facts: Iterable[dict[str, Any]]) -> None:
 
 def json_text(facts: dict[str, Any]) -> str:
     """Return JSON in ASCII, which cannot change the state of a terminal."""
-    text = json.dumps(facts, default=_json_value)
-    if r"\ud" not in text:
-        return text
-    # Many programs refuse a text with a lone surrogate.
-    whole = json.dumps(facts, default=_json_value, ensure_ascii=False).encode(errors="replace")
-    return json.dumps(json.loads(whole))
+    return json.dumps(facts, default=_json_value)
 
 
 def lock_facts(info: LockInfo) -> dict[str, Any]:
@@ -116,7 +111,7 @@ def write_events(command: BaseCommand, events: Iterable[Event]) -> None:
             printable(event.outcome),
             printable(event.name),
             short_duration(event.held) if event.acquired_at else "-",
-            short_duration(event.waited) if event.waited else "-",
+            short_duration(event.waited),
             holder_text(event),
             task_text(event) or "-",
             str(event.fence_token or "-"),

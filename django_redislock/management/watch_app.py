@@ -2,19 +2,17 @@
 
 import asyncio
 import signal
-import threading
 import time
 from argparse import ArgumentTypeError
-from collections.abc import Callable
-from functools import partial
+from contextlib import suppress
 from io import StringIO
-from queue import Empty, SimpleQueue
-from typing import ClassVar, TypeAlias
+from typing import ClassVar
 
 from django.core.management.base import BaseCommand, CommandError
 from django.utils import translation
 from redis.exceptions import RedisError
 from rich.text import Text
+from textual import work
 from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
@@ -29,14 +27,12 @@ from .arguments import pattern
 from .formatting import HEADER, SEVERITIES, lock_cells, short_moment_text, trouble_first
 from .output import table_lines
 from .subcommands import release, show
-from .subcommands.watch import LockWatcher, Reading
+from .watcher import LockWatcher, Reading
 
 STYLES = {"SUCCESS": "#5fc27e", "WARNING": "#e0b350", "ERROR": "bold #ff7b72"}
 """Colours that can be read on a selected line, too."""
 
 MAX_LOG_LINES = 500
-
-Callback: TypeAlias = Callable[[], object]
 
 
 class Dialog(ModalScreen[bool]):
@@ -71,8 +67,7 @@ class LockList(OptionList):
 class WatchApp(App[Exception]):
     """Shows the locks again and again. It returns the unexpected error that ended it, if any.
 
-    A thread makes the requests to Redis, so that a slow server does not block the keyboard. It is
-    not a thread of asyncio, which would wait for it at the end.
+    Other threads make the requests to Redis, so that a slow server does not block the keyboard.
     """
 
     ENABLE_COMMAND_PALETTE = False
@@ -104,7 +99,7 @@ class WatchApp(App[Exception]):
         self.interval = interval
         self.infos: list[LockInfo] = []
         self.read_at = time.monotonic()
-        self.requests: SimpleQueue[Callable[[], Callback] | None] = SimpleQueue()
+        self.read_now = asyncio.Event()
         # A query would not find the widgets under a dialog.
         self.summary = Static("locks watch", markup=False)
         self.trouble = Static(id="trouble", markup=False)
@@ -123,69 +118,38 @@ class WatchApp(App[Exception]):
         for number in (signal.SIGINT, signal.SIGTERM):
             asyncio.get_running_loop().add_signal_handler(number, self.exit)
         self.lock_list.focus()
-        threading.Thread(target=self.use_redis, name="locks watch", daemon=True).start()
-
-    def on_unmount(self) -> None:
-        self.requests.put(None)
+        self.keep_reading()
 
     def on_resize(self) -> None:
         self.show_locks(self.infos)
 
-    # In the thread that uses Redis
-
-    @translation.override(None)  # The command has it, but a thread does not inherit it.
-    def use_redis(self) -> None:
-        request: Callable[[], Callback] | None = self.read
-        while request:
+    @work
+    async def keep_reading(self) -> None:
+        while True:
+            watcher = self.watcher
             try:
-                callback = request()
+                reading = await asyncio.to_thread(watcher.read)
             except RedisError as error:
-                callback = partial(self.show_trouble, error_text(error) or type(error).__name__)
-            except Exception as error:  # noqa: BLE001  the main thread raises it
-                callback = partial(self.exit, error)
-            self.call_later(callback)
-            try:
-                request = self.requests.get(timeout=self.interval)
-            except Empty:
-                request = self.read
+                self.show_trouble(error)
+            except Exception as error:  # noqa: BLE001  the command raises it
+                self.exit(error)
+                return
+            else:
+                if watcher is self.watcher:  # else it was for another pattern
+                    self.show_reading(reading)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self.read_now.wait(), self.interval)
+            self.read_now.clear()
 
-    def read(self) -> Callback:
-        watcher = self.watcher
-        return partial(self.show_reading, watcher, watcher.read())
-
-    def read_details(self, name: str) -> Callback:
-        out = StringIO()
-        try:
-            options = {"name": name, "format": "text"}
-            show.run(BaseCommand(out, no_color=True), self.watcher.manager, options)
-        except CommandError as error:
-            out.write(str(error))
-        return partial(self.push_screen, Dialog(out.getvalue()))
-
-    def force_release(self, holds: list[release.Hold]) -> Callback:
-        command = BaseCommand(StringIO(), no_color=True)
-        failures = "\n".join(release.release(command, self.watcher.manager, holds))
-        show_reading = self.read()
-
-        def show_result() -> None:
-            show_reading()
-            if failures:
-                self.notify(failures, severity="error", markup=False)
-
-        return show_result
-
-    # In the thread of the app
-
-    def show_trouble(self, reason: str) -> None:
+    def show_trouble(self, error: RedisError) -> None:
         seen = f"; read {short_duration(time.monotonic() - self.read_at)} ago"
+        reason = error_text(error) or type(error).__name__
         self.trouble.update(f"Redis is unreachable{seen if self.infos else ''}: {reason}")
         self.trouble.display = True
 
-    def show_reading(self, watcher: LockWatcher, reading: Reading) -> None:
-        if watcher is not self.watcher:  # it was for another pattern
-            return
+    def show_reading(self, reading: Reading) -> None:
         self.trouble.display = False
-        alias = printable(watcher.manager.alias)
+        alias = printable(self.watcher.manager.alias)
         self.summary.update(f"{summary_text(reading.page)}. On {alias}, every {self.interval:g}s.")
         self.read_at = time.monotonic()
         # Not sorted by the lease, or locks would change places at each renewal.
@@ -218,20 +182,35 @@ class WatchApp(App[Exception]):
         index = self.lock_list.highlighted
         return None if index is None else self.infos[index]
 
-    def on_option_list_option_selected(self) -> None:
+    @work
+    async def on_option_list_option_selected(self) -> None:
         if info := self.selected:
-            self.requests.put(partial(self.read_details, info.name))
+            self.push_screen(Dialog(await asyncio.to_thread(self.details, info.name)))
 
-    def action_release(self) -> None:
+    @translation.override(None)  # The command has it, but a thread does not inherit it.
+    def details(self, name: str) -> str:
+        out = StringIO()
+        try:
+            options = {"name": name, "format": "text"}
+            show.run(BaseCommand(out, no_color=True), self.watcher.manager, options)
+        except (CommandError, RedisError) as error:
+            out.write(error_text(error))
+        return out.getvalue()
+
+    @work
+    async def action_release(self) -> None:
         if (info := self.selected) is None or not info.holders:
             return
         holds = [release.Hold(info.name, holding) for holding in info.holders]
-
-        def decide(is_confirmed: bool | None) -> None:
-            if is_confirmed:
-                self.requests.put(partial(self.force_release, holds))
-
-        self.push_screen(Dialog(release.question(holds), is_question=True), decide)
+        question = "\n".join(release.question(holds))
+        if await self.push_screen_wait(Dialog(question, is_question=True)):
+            try:
+                _, failures = await asyncio.to_thread(release.release, self.watcher.manager, holds)
+            except RedisError as error:
+                failures = [error_text(error)]
+            self.read_now.set()
+            if failures:
+                self.notify("\n".join(failures), severity="error", markup=False)
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         text = event.value.strip()
@@ -244,7 +223,7 @@ class WatchApp(App[Exception]):
             return
         self.watcher = LockWatcher(self.watcher.manager, chosen, self.watcher.limit)
         self.changes.clear()
-        self.requests.put(self.read)
+        self.read_now.set()
         self.lock_list.focus()
 
 

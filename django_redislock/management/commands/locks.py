@@ -1,16 +1,20 @@
 """`manage.py locks`: lock operations in the terminal and for scripts."""
 
+import os
+import sys
 from argparse import SUPPRESS
+from io import TextIOWrapper
 from typing import Any
 
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError, CommandParser, no_translations
+from django.core.management.color import no_style
 from redis.exceptions import RedisError
 
 from ...manager import locks
-from ...text import error_text, printable
+from ...text import error_text
 from ..arguments import alias
-from ..output import choose_style, open_closed_streams, tolerate_closed_pipe
+from ..output import open_closed_streams, tolerate_closed_pipe
 from ..subcommands import SUBCOMMANDS
 
 
@@ -30,21 +34,23 @@ class Command(BaseCommand):
         super().__init__(*args, **kwargs)
 
     def add_arguments(self, parser: CommandParser) -> None:
-        escape_errors(parser)
         subparsers = parser.add_subparsers(dest="subcommand", required=True, metavar="SUBCOMMAND")
         for name, module in SUBCOMMANDS.items():
             subparser = subparsers.add_parser(name, help=module.HELP, description=module.HELP)
-            escape_errors(subparser)
             module.add_arguments(subparser)
             add_common_arguments(subparser)
 
     def run_from_argv(self, argv: list[str]) -> None:
         self.is_command_line = True
+        for stream in (sys.stdout, sys.stderr):
+            if isinstance(stream, TextIOWrapper):
+                stream.reconfigure(errors="backslashreplace")
         super().run_from_argv(argv)
 
     @no_translations
     def handle(self, *args: Any, **options: Any) -> None:
-        choose_style(self, options)
+        if os.environ.get("NO_COLOR") and not options["force_color"]:
+            self.style, self.stderr.style_func = no_style(), None
         manager = locks.using(options["using"])
         try:
             with tolerate_closed_pipe(self):
@@ -54,12 +60,6 @@ class Command(BaseCommand):
             raise CommandError(error_text(text)) from None
         except ImproperlyConfigured as error:
             raise CommandError(error_text(error)) from None
-
-
-def escape_errors(parser: CommandParser) -> None:
-    """Make the errors of a parser printable, because they quote arguments."""
-    error = parser.error
-    parser.error = lambda message: error(printable(message))  # type: ignore[method-assign]
 
 
 def add_common_arguments(parser: CommandParser) -> None:

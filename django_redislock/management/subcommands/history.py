@@ -1,6 +1,7 @@
 """`locks history`: the recorded events."""
 
-from datetime import UTC, datetime, timedelta
+import math
+import time
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandParser
@@ -17,9 +18,6 @@ HELP = "List the recorded events of locks, the latest first."
 
 DEFAULT_EVENTS = 100
 
-MAX_AGE_SECONDS = 100 * 365 * 86400.0
-"""No event is older. A much longer age would be before the first possible date."""
-
 
 def add_arguments(parser: CommandParser) -> None:
     add_pattern(parser)
@@ -32,7 +30,11 @@ def add_arguments(parser: CommandParser) -> None:
         help=f"Only these outcomes: {', '.join(OUTCOMES)}. Write it after PATTERN.",
     )
     parser.add_argument(
-        "--since", type=duration, metavar="D", help="Only the last D: 90s, 5m, 2h, 1d."
+        "--since",
+        type=duration,
+        default=math.inf,
+        metavar="D",
+        help="Only the last D: 90s, 5m, 2h, 1d.",
     )
     parser.add_argument(
         "--limit",
@@ -62,18 +64,17 @@ def matching_events(manager: LockManager, options: dict[str, Any]) -> list[Event
     pattern, outcomes, limit = options["pattern"], options["outcome"], options["limit"]
     is_name = pattern is not None and not {"*", "?"} & set(pattern)
     matches = any_of((pattern or "*",)).match
-    age = MAX_AGE_SECONDS if options["since"] is None else options["since"]
-    since = datetime.now(UTC) - timedelta(seconds=min(age, MAX_AGE_SECONDS))
-    count = limit
+    since, count = time.time() - options["since"], limit
     while True:
         events = manager.history(pattern if is_name else None, count)
-        recent = [event for event in events if event.at >= since]
         found = [
             event
-            for event in recent
-            if matches(event.name) and (not outcomes or event.outcome in outcomes)
+            for event in events
+            if event.at.timestamp() >= since
+            and matches(event.name)
+            and event.outcome in (outcomes or OUTCOMES)
         ]
-        is_complete = len(events) < count or len(recent) < len(events) or count == MAX_COUNT
-        if is_complete or len(found) >= limit:
+        is_last = len(events) < count or events[-1].at.timestamp() < since or count == MAX_COUNT
+        if is_last or len(found) >= limit:
             return found[:limit]
         count = min(count * 10, MAX_COUNT)

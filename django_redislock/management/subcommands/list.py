@@ -37,11 +37,11 @@ def run(command: BaseCommand, manager: LockManager, options: dict[str, Any]) -> 
         (info for info, _ in zip(infos, read, strict=False)),
         key=lambda info: (*trouble_first(info), info.ttl or 0.0, info.name),
     )
-    if found:
-        red = command.style.ERROR
-        rows = [(red if info.is_stale else plain, lock_cells(info)) for info in found]
-        write_table(command, HEADER, rows)
-        if more := next(read) - len(found):
-            command.stdout.write(f"and {more:,} more. Give a PATTERN, or use --format json.")
-    else:
+    if not found:
         command.stdout.write("No active lock matches." if pattern else "No active locks.")
+        return
+    red = command.style.ERROR
+    rows = [(red if info.is_stale else plain, lock_cells(info)) for info in found]
+    write_table(command, HEADER, rows)
+    if more := next(read) - len(found):
+        command.stdout.write(f"and {more:,} more. Give a PATTERN, or use --format json.")

@@ -1,7 +1,7 @@
 """`locks release`: force-release locks, after a confirmation."""
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
@@ -11,7 +11,7 @@ from ...snapshots import Holding
 from ...text import age, any_of, printable, short_duration
 from ..arguments import NOT_DONE, USAGE, duration, name, pattern
 from ..formatting import hold_text, similar_names_text
-from ..output import discard_output, stop, tolerate_closed_pipe, write
+from ..output import stop, tolerate_closed_pipe, write
 
 HELP = "Force-release locks. This does not stop their holders."
 
@@ -56,8 +56,12 @@ def run(command: BaseCommand, manager: LockManager, options: dict[str, Any]) -> 
     if options["dry_run"]:
         report(command, "Would release", holds)
     elif holds:
-        confirm(command, holds, options["yes"])
-        failures += release(command, manager, holds)
+        if not options["yes"]:
+            confirm(command, holds)
+        released, changed = release(manager, holds)
+        failures += changed
+        with tolerate_closed_pipe(command):
+            report(command, "Released", released)
     if failures:
         raise CommandError("\n".join(failures), returncode=NOT_DONE)
 
@@ -110,60 +114,49 @@ def mismatch(holding: Holding, options: dict[str, Any]) -> str | None:
     return None
 
 
-def confirm(command: BaseCommand, holds: list[Hold], yes: bool) -> None:
-    if yes:
-        return
+def confirm(command: BaseCommand, holds: Sequence[Hold]) -> None:
     if not sys.stdin.isatty():
         raise CommandError("Not released: no terminal for confirmation. Use --yes.")
+    *lines, prompt = question(holds)
+    for line in lines:
+        write(command, line)
     try:
-        *lines, prompt = question(holds).splitlines()
-        for line in lines:
-            write(command, line)
         is_confirmed = input(f"{prompt} ").strip().lower() in ("y", "yes")
-    except BrokenPipeError:
-        discard_output(command)
-        is_confirmed = False
     except (EOFError, KeyboardInterrupt):
         is_confirmed = False
     if not is_confirmed:
         stop(command, "Nothing was released.", NOT_DONE)
 
 
-def question(holds: list[Hold]) -> str:
+def question(holds: Sequence[Hold]) -> list[str]:
     """Return what will be released, a warning, and the question on the last line."""
     lines = [f"To be released: {hold_text(*hold)}" for hold in holds]
     if any(holding.timeout for _, holding in holds):
         lines.append(WARNING)
-    return "\n".join([*lines, f"Release {counts_text(holds)}? [y/N]"])
-
-
-def counts_text(holds: list[Hold]) -> str:
     locks, stale = len({hold.name for hold in holds}), sum(each.holding.is_stale for each in holds)
     text = "1 lock" if locks == 1 else f"{locks} locks"
     if len(holds) > locks:
         text += f" with {len(holds)} holders"
-    return f"{text} ({stale} stale)" if stale else text
+    if stale:
+        text += f" ({stale} stale)"
+    return [*lines, f"Release {text}? [y/N]"]
 
 
-def release(command: BaseCommand, manager: LockManager, holds: Iterable[Hold]) -> list[str]:
-    """Release by token, so that a newer holder keeps its lock. Return what went wrong.
+def release(manager: LockManager, holds: Sequence[Hold]) -> tuple[list[Hold], list[str]]:
+    """Release by token, so that a newer holder keeps its lock.
 
-    If the output cannot be written, the remaining holds are still released.
+    Returns:
+        The holds that were released, and a line for each of the others.
     """
-    failures = []
+    released, failures = [], []
     for hold in holds:
-        if not manager.force_release(hold.name, hold.holding.token):
+        if manager.force_release(hold.name, hold.holding.token):
+            released.append(hold)
+        else:
             failures.append(f"{printable(hold.name)} was not released: the holder has changed")
-            continue
-        try:
-            with tolerate_closed_pipe(command):
-                report(command, "Released", [hold])
-        except OSError as error:
-            discard_output(command)  # so that the error is reported once
-            failures.append(f"Could not write output: {error.strerror}. The locks were released.")
-    return failures
+    return released, failures
 
 
-def report(command: BaseCommand, what: str, holds: Iterable[Hold]) -> None:
+def report(command: BaseCommand, what: str, holds: Sequence[Hold]) -> None:
     for hold in holds:
         write(command, f"{what} {hold_text(*hold)}")

@@ -1,6 +1,5 @@
 """`locks run`: run a command while a lock is held, and end it if the lock is lost."""
 
-import math
 import signal
 import threading
 import time
@@ -19,11 +18,9 @@ from ...lock_types import Mutex
 from ...manager import LockManager
 from ...signals import lock_waiting
 from ...text import error_text, printable, short_duration
-from ...validators import MAX_METADATA_CHARACTERS
 from ..arguments import NOT_DONE, USAGE, duration, exit_status, lease, name
 from ..child_process import ChildProcess, Interrupted, SignalQueue, TooLate, at_most
 from ..formatting import hold_text
-from ..launcher import CANNOT_EXECUTE
 from ..output import plain, stop
 
 HELP = "Run a command while a lock is held, and stop it if the lock is lost."
@@ -52,8 +49,8 @@ GROUP_POLL_SECONDS = 0.05
 RELEASE_TIMEOUT_SECONDS = 5.0
 """For a release, if the server does not respond."""
 
-MAX_COMMAND_CHARACTERS = MAX_METADATA_CHARACTERS // 12 - 10
-"""Of the command in the metadata. JSON needs up to 12 for each, and a few for the key."""
+MAX_COMMAND_CHARACTERS = 200
+"""Of the command in the metadata, which have a limit."""
 
 
 def add_arguments(parser: CommandParser) -> None:
@@ -97,8 +94,7 @@ def add_arguments(parser: CommandParser) -> None:
 def run(command: BaseCommand, manager: LockManager, options: dict[str, Any]) -> None:
     if threading.current_thread() is not threading.main_thread():
         raise CommandError("locks run needs the main thread, because it forwards signals.")
-    argv = options["argv"] = tuple(options["argv"])
-    if not argv or not argv[0]:
+    if not options["argv"] or not options["argv"][0]:
         fail(command, "give the command after --, as in: NAME -- ls -l", USAGE)
     try:
         with SignalQueue() as signals:
@@ -130,14 +126,12 @@ class LockedCommand:
         self.token = uuid.uuid4().hex
         # A skipped run that counts as a success is silent, so that cron sends no mail about it.
         self.is_quiet = options["conflict_exit_code"] == 0 and options["verbosity"] < 2
-        program = printable(options["argv"][0])
-        if len(program) > MAX_COMMAND_CHARACTERS:
-            program = program[: MAX_COMMAND_CHARACTERS - 1] + "…"
+        program = printable(options["argv"][0])[:MAX_COMMAND_CHARACTERS]
         self.lock = manager.lock(
             self.name,
             timeout=options["timeout"],
             metadata={"command": program},
-            on_lost=lambda lock: signal.raise_signal(signal.SIGCHLD),  # ends `signals.wait()`
+            on_lost=lambda lock: signals.wake(),
         )
 
     def run(self) -> int:
@@ -148,11 +142,10 @@ class LockedCommand:
             RedisError: Redis was unreachable before the command started.
         """
         try:
-            with self.signals.interrupting():
-                holder = None if self.acquire() else self.holder_text()
-            if number := self.signals.wait(0):
-                raise Interrupted(number)
-            status = self.options["conflict_exit_code"] if holder else self.run_command()
+            is_acquired = self.acquire()
+            self.signals.interrupts = False
+            if is_acquired:
+                status = self.run_command()
         except BaseException as error:
             # An interrupted acquisition leaves its release to the renewal, which ends with this
             # process. The token is enough to release a waiter or a holder.
@@ -164,18 +157,19 @@ class LockedCommand:
             if isinstance(error, Interrupted):
                 return SIGNALLED + error.number
             raise
-        if holder is None:
+        if is_acquired:
             return self.release(status)
+        status = int(self.options["conflict_exit_code"])
         if not self.is_quiet:
-            fail(self.command, holder, status)
+            fail(self.command, self.holder_text(), status)
         return status
 
     def acquire(self) -> bool:
         def on_waiting(**about: object) -> None:
-            if not self.is_quiet:
-                self.say(f"Waiting for {self.holder_text()}", is_error=False)
+            self.say(f"Waiting for {self.holder_text()}", is_error=False)
 
-        lock_waiting.connect(on_waiting, sender=Mutex)
+        if not self.is_quiet:
+            lock_waiting.connect(on_waiting, sender=Mutex)
         try:
             wait = 0 if self.options["skip"] else self.options["wait"]
             return self.lock.acquire(wait != 0, wait or None, token=self.token)
@@ -191,17 +185,9 @@ class LockedCommand:
         )
 
     def run_command(self) -> int:
-        argv = self.options["argv"]
-        environment = {
-            b"REDISLOCK_NAME": self.name.encode(),
-            b"REDISLOCK_FENCE_TOKEN": str(self.lock.fence_token).encode(),
-        }
-        try:
-            child = ChildProcess(argv, environment)
-        except (OSError, ValueError) as error:  # ValueError: an argument has a NUL
-            reason = getattr(error, "strerror", error)
-            self.say(f"{printable(argv[0])} cannot be started: {reason}")
-            return CANNOT_EXECUTE
+        fence_token = str(self.lock.fence_token)
+        environment = {"REDISLOCK_NAME": self.name, "REDISLOCK_FENCE_TOKEN": fence_token}
+        child = ChildProcess(self.options["argv"], environment)
         try:
             return self.supervise(child)
         except BaseException:
@@ -210,57 +196,47 @@ class LockedCommand:
 
     def supervise(self, child: ChildProcess) -> int:
         """Forward signals until the command, and all that must end with it, have ended."""
-        is_lost = is_ending = is_killed = False
-        grace, kill_at, forwarded = self.options["grace"], math.inf, set()
-        while True:
-            status = child.status()
-            if not is_lost and self.lock.lost:
-                is_lost = is_ending = True
-                kill_at = min(kill_at, time.monotonic() + grace)
-                child.terminate()
-                self.say(
-                    f"{printable(self.name)} was lost: the command got SIGTERM, and will be"
-                    f" killed after {short_duration(grace)}"
-                )
-            if not is_ending and status is not None and status < 0:
-                # A process that a signal killed cannot have ended its children.
-                is_ending, kill_at = True, time.monotonic() + grace
-                if -status not in forwarded:
-                    child.terminate()
-            if time.monotonic() >= kill_at:
-                child.send(signal.SIGKILL)
-                kill_at, is_killed = math.inf, True
-            if status is not None and (
-                is_killed or not is_ending or not child.has_running_group()
-            ):
-                break
-            pause = POLL_SECONDS if status is None else GROUP_POLL_SECONDS
-            if number := self.signals.wait(max(0.0, min(pause, kill_at - time.monotonic()))):
+        forwarded: set[int] = set()
+
+        def forward_next(seconds: float) -> None:
+            if number := self.signals.wait(seconds):
                 child.forward(number)
                 forwarded.add(number)
-        while self.signals.wait(0):  # they were for the command
-            pass
+
+        while (status := child.poll()) is None and not self.lock.lost:
+            forward_next(POLL_SECONDS)
+        is_lost, grace = self.lock.lost, self.options["grace"]
         if is_lost:
-            return LOST
-        return SIGNALLED - status if status < 0 else status
+            self.say(
+                f"{printable(self.name)} was lost: the command got SIGTERM, and will be killed "
+                f"after {short_duration(grace)}"
+            )
+        elif status is not None and status >= 0:
+            return status
+        # A process that a signal killed cannot have ended its children.
+        if status is None or -status not in forwarded:
+            child.terminate()
+        kill_at = time.monotonic() + grace
+        while child.is_running() and time.monotonic() < kill_at:
+            forward_next(GROUP_POLL_SECONDS)
+        if child.is_running():
+            child.send(signal.SIGKILL)
+        return LOST if is_lost else SIGNALLED - child.wait()
 
     def release(self, status: int) -> int:
         """Release the lock, and return the exit status."""
+        problem = ""
         try:
             with at_most(RELEASE_TIMEOUT_SECONDS):
                 self.lock.release()
         except LockLost:
-            if status != LOST:
-                self.say(f"{printable(self.name)} was lost when the command ended")
-            return LOST
+            problem = "was lost when the command ended"
         except (RedisError, TooLate) as error:
             why = error_text(error) or "Redis did not answer in time"
-            if status != LOST:
-                self.say(
-                    f"{printable(self.name)} cannot be released, and is held until its lease"
-                    f" expires: {why}"
-                )
-        return status
+            problem = f"cannot be released, and is held until its lease expires: {why}"
+        if problem and status != LOST:
+            self.say(f"{printable(self.name)} {problem}")
+        return LOST if problem.startswith("was lost") else status
 
     def say(self, text: str, *, is_error: bool = True) -> None:
         with suppress(OSError, ValueError):  # stderr is closed
@@ -280,9 +256,7 @@ def split_at_dashes(parser: CommandParser) -> None:
         given = list(args)
         end = given.index("--") if "--" in given else len(given)
         parsed, unknown = parse(given[:end], namespace)
-        if unknown:
-            parser.error(f"not known: {' '.join(unknown)} (the command goes after --)")
-        parsed.argv = tuple(given[end + 1 :])
+        parsed.argv = given[end + 1 :]
         return parsed, unknown
 
     parser.parse_known_args = parse_known_args  # type: ignore[method-assign,assignment]

@@ -75,10 +75,6 @@ def run(command: BaseCommand, manager: LockManager, options: dict[str, Any]) -> 
         write(command, headline(info), paint)
         write(command, found.head, paint)
         write(command, found.reason)
-        if waiters:
-            longest = short_duration(max(waiter.waited for waiter in waiters))
-            count = "1 waiter" if info.waiters == 1 else f"{info.waiters} waiters"
-            write(command, f"{count}, the first for {longest}.")
         for holding in info.holders:
             write_holding(command, info, holding)
         if waiters:
@@ -148,10 +144,7 @@ def write_holding(command: BaseCommand, info: LockInfo, holding: Holding) -> Non
         "lease": lease if holding.timeout else f"released; in cooldown for {left}",
         "fence": str(holding.fence_token),
     }
-    if info.kind == "readwrite":
-        lines["access"] = access_text(holding)
-    elif info.capacity > 1:
-        lines["weight"] = f"{holding.weight} of {info.capacity}"
+    lines |= share(info, holding)
     lines["metadata"] = metadata_text(holding.metadata)
     for label, text in lines.items():
         if text:
@@ -159,9 +152,10 @@ def write_holding(command: BaseCommand, info: LockInfo, holding: Holding) -> Non
 
 
 def write_waiters(command: BaseCommand, info: LockInfo, waiters: tuple[Waiter, ...]) -> None:
-    write(command, "\nWaiters", command.style.MIGRATE_HEADING)
-    has_access = info.kind == "readwrite"
-    share = ["ACCESS"] if has_access else ["WEIGHT"] if info.capacity > 1 else []
+    longest = short_duration(max(waiter.waited for waiter in waiters))
+    count = "1 waiter" if info.waiters == 1 else f"{info.waiters} waiters"
+    write(command, f"\n{count}, the first for {longest}", command.style.MIGRATE_HEADING)
+    header = "WAITS FOR", "WAITER", "TASK", *map(str.upper, share(info, waiters[0])), "METADATA"
     rows = [
         (
             plain,
@@ -169,14 +163,17 @@ def write_waiters(command: BaseCommand, info: LockInfo, waiters: tuple[Waiter, .
                 short_duration(waiter.waited),
                 holder_text(waiter),
                 task_text(waiter) or "-",
-                *([access_text(waiter) if has_access else str(waiter.weight)] if share else []),
+                *share(info, waiter).values(),
                 metadata_text(waiter.metadata) or "-",
             ),
         )
         for waiter in waiters
     ]
-    write_table(command, ("WAITS FOR", "WAITER", "TASK", *share, "METADATA"), rows)
+    write_table(command, header, rows)
 
 
-def access_text(record: Holding | Waiter) -> str:
-    return "writes" if record.weight > 1 else "reads"
+def share(info: LockInfo, record: Holding | Waiter) -> dict[str, str]:
+    """Return what a holder or waiter takes of a lock that can have several holders."""
+    if info.kind == "readwrite":
+        return {"access": "writes" if record.weight > 1 else "reads"}
+    return {"weight": f"{record.weight} of {info.capacity}"} if info.capacity > 1 else {}

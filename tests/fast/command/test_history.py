@@ -112,12 +112,9 @@ def test_history_fits_its_terminal(subcommand, columns):
     text = call_on_terminal(*arguments, columns=columns)
     header, line, *rest = text[text.index("AT ") :].splitlines()
 
-    expected = ["AT", "OUTCOME", "NAME", "HELD", "WAITED", "HOLDER", "FENCE"]
-    if columns == 64:
-        expected.remove("WAITED")
-    assert header.split() == expected
-    assert re.match(r"\d\d:\d\d:\d\d +released +日", line)
-    assert line.endswith(f"  {fence}")
+    assert re.match(r"AT +OUTCOME +NAME +HELD +WAITED +HOLDER +FENCE", header)
+    assert re.match(r"\d\d:\d\d:\d\d +released +日.* 0\.0s ", line)
+    assert line.endswith("…" if columns == 64 else f"  {fence}")
     assert width(line) <= columns
     assert rest == []
     assert name in call(*arguments)

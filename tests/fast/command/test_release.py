@@ -1,12 +1,11 @@
 """`manage.py locks release`."""
 
-import os
 import re
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from django.core.management import CommandError, call_command
+from django.core.management import call_command
 
 from django_redislock import locks
 from tests.commands import TerminalStream, call, run
@@ -175,16 +174,11 @@ def test_a_dry_run_says_whether_the_holder_lives(hold, redis_server):
         assert re.search(f"^Would release {pattern}$", text, re.M)
 
 
-def test_a_release_that_cannot_be_reported_happens_and_stdout_goes_on(hold, capfd):
+def test_a_release_that_cannot_be_reported_happens(hold):
     held = [hold(f"{number}") for number in range(3)]
     full = Path("/dev/full").open("w")  # noqa: SIM115  closing it fails as well
-    with pytest.raises(CommandError) as caught:
+    with pytest.raises(OSError, match="No space left"):
         call_command("locks", "release", "--all", "--yes", stdout=full)
     with suppress(OSError):
         full.close()
-    assert str(caught.value) == (
-        "Could not write output: No space left on device. The locks were released."
-    )
     assert not any(lock.owned() for lock in held)
-    os.write(1, b"goes on")
-    assert capfd.readouterr().out == "goes on"

@@ -81,15 +81,6 @@ def test_command_may_have_any_arguments(capfd):
     assert json.loads(capfd.readouterr().out) == given
 
 
-def test_script_without_an_interpreter_is_the_shells(tmp_path, capfd):
-    script = tmp_path / "script"
-    script.write_text("echo $1; exit 4\n")
-    script.chmod(0o700)
-
-    assert run("run", "x", "--", str(script), "hello").returncode == 4
-    assert capfd.readouterr().out == "hello\n"
-
-
 def test_command_gets_the_lock_in_its_environment(while_it_runs):
     ended, (info, environment) = while_it_runs(
         lambda info, command: (info, command.environ()), "--timeout", "20s"
@@ -117,8 +108,7 @@ def test_the_metadata_have_a_long_command_in_part(tmp_path):
         lock_acquired.disconnect(record)
 
     [command] = recorded
-    assert command.startswith("/./")
-    assert command.endswith("…")
+    assert command == "/./" * 66 + "/."
 
 
 def test_a_lost_lock_is_exit_75(while_it_runs):

@@ -5,8 +5,6 @@ import shlex
 
 import pytest
 
-from django_redislock.management import completion
-from django_redislock.management.subcommands import SUBCOMMANDS
 from tests.commands import run, run_process
 
 WRONG = [
@@ -97,10 +95,3 @@ def test_help_lists_the_exit_statuses():
     assert "--older-than" in help_of("release")
     assert "[--using A] -- COMMAND..." in help_of("run")
     assert "75 the lock was lost" in help_of("run")
-
-
-def test_shells_can_complete_each_subcommand():
-    (action,) = completion.parser()._subparsers._group_actions
-
-    assert set(action.choices) == set(SUBCOMMANDS)
-    assert "--outcome" in action.choices["history"]._option_string_actions

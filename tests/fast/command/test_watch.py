@@ -17,10 +17,6 @@ from .conftest import acquire_and_release, held_by_task
 pytestmark = pytest.mark.usefixtures("empty_history")
 
 
-def nothing():
-    """A step between two reads in which nothing happens."""
-
-
 def use(*names):
     for name in names:
         with locks.lock(name):
@@ -53,11 +49,11 @@ def test_lines_show_what_there_is_and_what_changes(hold):
         assert waiters[0].result(60)
 
     fence_tokens = []
-    lines = watch(nothing, acquire, queue, release)
+    lines = watch(acquire, queue, release)
 
     patterns = [
         r"held +already  mutex  \S+  fence \d+",
-        rf"taken +new  mutex  .*fence {fence_tokens[0]}",
+        rf"held +new  mutex  .*fence {fence_tokens[0]}",
         r"waiting +new  1 waits",
         r"released +new .* held .*",
         r"released +new .* waited .*",
@@ -70,7 +66,6 @@ def test_lines_show_stale_renewed_and_expired_locks(hold, redis_server):
     short = hold("stuck:2", timeout=0.4, auto_renewal=False)
 
     lines = watch(
-        nothing,
         lambda: postpone(redis_server, "stuck:1", seconds=60),
         lock.reacquire,
         lambda: wait_until(lambda: not short.owned() and locks.history("stuck:2")),
@@ -87,25 +82,16 @@ def test_lines_show_stale_renewed_and_expired_locks(hold, redis_server):
 def test_lines_are_limited_to_what_matches(hold):
     hold("a0")
 
-    lines = watch(nothing, lambda: use("b1", "abc", "a1"), arguments=["a?"])
+    lines = watch(lambda: use("b1", "abc", "a1"), arguments=["a?"])
 
     assert [line.split()[2:4] for line in lines] == [["held", "a0"], ["released", "a1"]]
-
-
-def test_lines_without_a_history_show_what_is_gone(hold, settings):
-    settings.REDISLOCK_HISTORY = 0
-    lock = hold("x")
-
-    lines = watch(nothing, lock.release)
-
-    assert [line.split()[2:4] for line in lines] == [["held", "x"], ["gone", "x"]]
 
 
 def test_no_event_between_two_looks_is_missed():
     names = [f"n{number}" for number in range(300)]
     use("first")
 
-    lines = watch(nothing, lambda: use(*names))
+    lines = watch(lambda: use(*names))
 
     assert [line.split()[2:4] for line in lines] == [["released", name] for name in names]
 
@@ -114,7 +100,7 @@ def test_what_ended_before_the_first_look_is_not_new():
     others = [f"other:{number}" for number in range(60)]
     use("mine:before", *others)
 
-    lines = watch(nothing, lambda: use("mine:since", *others), arguments=["mine:*"])
+    lines = watch(lambda: use("mine:since", *others), arguments=["mine:*"])
 
     assert [line.split()[2:4] for line in lines] == [["released", "mine:since"]]
 
@@ -126,7 +112,7 @@ def test_lines_show_that_redis_was_unreachable(hold, settings, disconnect):
     def connect():
         settings.CACHES = caches
 
-    lines = watch(nothing, disconnect, nothing, connect)
+    lines = watch(disconnect, lambda: None, connect)
 
     assert_match(lines, [r"held +ready  .*", r"away +Redis  .+", r"back +Redis"])
 
@@ -316,7 +302,7 @@ def test_a_small_screen_and_a_long_name(hold):
 
     text = draw(columns=60, rows=8)
 
-    assert_shows(text, "NAME +STATE +HOLDER +AGE +LEFT +WAITERS", "xx.*….*")
+    assert_shows(text, "NAME +STATE +KIND +HOLDER +AGE +LEFT +WAITERS +FENCE", "xx.*….*")
     assert max(map(len, text.splitlines())) <= 60
 
 

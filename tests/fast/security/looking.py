@@ -12,7 +12,7 @@ from django.test import Client
 
 from django_redislock import locks
 from django_redislock.admin.addresses import page_address
-from django_redislock.management.subcommands.watch import LockWatcher
+from django_redislock.management.watcher import LockWatcher
 from tests.commands import draw
 from tests.pages import DASHBOARD, LIST, text_of
 
