@@ -15,7 +15,6 @@ from .conf import conf
 from .engine import history, protocol, queries
 from .engine.leases import leases_of
 from .engine.operations import Flow
-from .engine.renewer import loop_renewer, thread_renewer
 from .engine.runners import arun, run
 from .exceptions import LOSS, LockLost, LockNotOwnedError
 from .health import Health, examine, ping, unreached
@@ -442,14 +441,12 @@ class LockManager:
             redis.exceptions.RedisError: Locking does not work. The server is unreachable, does not
                 respond, is read-only or out of memory, or rejects scripts.
         """
-        return self._run(
-            ping(self._server(), thread_renewer, validators.lease("timeout", timeout))
-        )
+        return self._run(ping(self._server(), validators.lease("timeout", timeout)))
 
     async def aping(self, *, timeout: Seconds = 2) -> float:  # noqa: ASYNC109  like the sync version
         """Async version of `ping()`."""
         limit = validators.lease("timeout", timeout)
-        return await self._arun(ping(self._server(), loop_renewer, limit))
+        return await self._arun(ping(self._server(), limit))
 
     def health(self, *, timeout: Seconds = 5) -> Health:
         """Check that locking works and that the server is configured safely for locks.
@@ -462,7 +459,7 @@ class LockManager:
         """
         server, limit = self._server(), validators.lease("timeout", timeout)
         try:
-            return run(server.client, examine(server, thread_renewer, limit))
+            return run(server.client, examine(server, limit))
         # A Cluster's client connects when it is made. Some clients cannot be made.
         except (ConnectionError, ImproperlyConfigured) as error:
             return unreached(server, error)
@@ -471,7 +468,7 @@ class LockManager:
         """Async version of `health()`."""
         server, limit = self._server(), validators.lease("timeout", timeout)
         try:
-            return await arun(await server.async_client(), examine(server, loop_renewer, limit))
+            return await arun(await server.async_client(), examine(server, limit))
         except (ConnectionError, ImproperlyConfigured) as error:
             return unreached(server, error)
 

@@ -5,8 +5,7 @@ import re
 
 import pytest
 
-from django_redislock.health import CHECKS, Finding, Health
-from django_redislock.health.results import REMEDIES
+from django_redislock.health import CHECKS, REMEDIES, Finding, Health
 from django_redislock.management.subcommands import check
 from tests.commands import run
 
@@ -18,7 +17,7 @@ def test_check_has_a_line_for_each_finding():
     assert (done.returncode, done.stderr) == (0, "")
     assert header.split() == ["CHECK", "STATUS", "FOUND"]
     assert [line.split()[0] for line in lines if line[0] != " "] == list(CHECKS)
-    assert "A lock was acquired and released in" in done.stdout
+    assert "hand over and release work, in" in done.stdout
 
 
 def test_a_remedy_is_below_its_warning():
@@ -44,7 +43,7 @@ def test_check_as_json_is_all_there_is_on_stdout():
     assert (result["alias"], result["status"]) == ("default", "warning")
     assert list(findings) == list(CHECKS)
     assert findings["locking"]["status"] == "ok"
-    assert findings["locking"]["facts"]["ping_ms"] > 0
+    assert findings["locking"]["facts"]["duration_ms"] > 0
     assert findings["locking"]["remedy"] == ""
     assert findings["persistence"]["facts"]["aof"] is False
     assert findings["persistence"]["remedy"] == REMEDIES["persistence"]

@@ -282,7 +282,7 @@ def test_the_health_of_each_node_is_reported(cluster, capsys):
     assert f"127.0.0.1:{node.port}" in eviction.summary
     assert len(eviction.facts["servers"]) == 3
     assert found.get("locking").status == found.get("scripts").status == "ok"
-    assert found.get("version").summary.startswith("All 3 servers: ")
+    assert found.get("scripts").summary.startswith("All 3 servers: ")
     errors = capsys.readouterr().err
     assert "W001" in errors
     assert "W003" not in errors

@@ -25,7 +25,7 @@ from django_redislock import (
 )
 from django_redislock.conf import Conf, Setting
 from django_redislock.engine.history import RATES
-from django_redislock.health.results import CHECKS, REMEDIES
+from django_redislock.health import CHECKS, REMEDIES
 from django_redislock.keys import Keys
 from django_redislock.lock_types import Options
 from django_redislock.management import subcommands
