@@ -87,7 +87,12 @@ def write_json(command: BaseCommand, facts: Iterable[dict[str, Any]]) -> None:
 
 def json_text(facts: dict[str, Any]) -> str:
     """Return JSON in ASCII, which cannot change the state of a terminal."""
-    return json.dumps(facts, default=_json_value)
+    text = json.dumps(facts, default=_json_value)
+    if r"\ud" not in text:
+        return text
+    # Many programs refuse a text with a lone surrogate.
+    whole = json.dumps(facts, default=_json_value, ensure_ascii=False).encode(errors="replace")
+    return json.dumps(json.loads(whole))
 
 
 def lock_facts(info: LockInfo) -> dict[str, Any]:

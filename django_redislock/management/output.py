@@ -1,4 +1,4 @@
-"""Text output: colours, tables that fit a terminal, and messages that are no errors."""
+"""Text output: colours, tables that fit a terminal, and messages about the end of a command."""
 
 import os
 import sys

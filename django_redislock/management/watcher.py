@@ -1,4 +1,4 @@
-"""What changes between two reads of the locks, for `locks watch`."""
+"""Find the changes between two reads of the locks, for `locks watch`."""
 
 from collections import Counter
 from collections.abc import Iterator

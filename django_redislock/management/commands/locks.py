@@ -12,7 +12,7 @@ from django.core.management.color import no_style
 from redis.exceptions import RedisError
 
 from ...manager import locks
-from ...text import error_text
+from ...text import error_text, printable
 from ..arguments import alias
 from ..output import open_closed_streams, tolerate_closed_pipe
 from ..subcommands import SUBCOMMANDS
@@ -34,9 +34,11 @@ class Command(BaseCommand):
         super().__init__(*args, **kwargs)
 
     def add_arguments(self, parser: CommandParser) -> None:
+        escape_errors(parser)
         subparsers = parser.add_subparsers(dest="subcommand", required=True, metavar="SUBCOMMAND")
         for name, module in SUBCOMMANDS.items():
             subparser = subparsers.add_parser(name, help=module.HELP, description=module.HELP)
+            escape_errors(subparser)
             module.add_arguments(subparser)
             add_common_arguments(subparser)
 
@@ -60,6 +62,12 @@ class Command(BaseCommand):
             raise CommandError(error_text(text)) from None
         except ImproperlyConfigured as error:
             raise CommandError(error_text(error)) from None
+
+
+def escape_errors(parser: CommandParser) -> None:
+    """Make the errors of a parser printable, because they quote arguments."""
+    error = parser.error
+    parser.error = lambda message: error(printable(message))  # type: ignore[method-assign]
 
 
 def add_common_arguments(parser: CommandParser) -> None:

@@ -153,6 +153,16 @@ def test_a_list_shows_tasks_if_there_are_any(hold):
     assert re.search("^x{5,}… +held", long)
 
 
+def test_half_a_character_leaves_json_whole(hold):
+    hold("x", metadata={"half": "\ud800", "whole": "\U0001f512"})
+
+    text = run("list", "--format", "json").stdout
+
+    [holder] = json.loads(text)[0]["holders"]
+    assert holder["metadata"] == {"half": "?", "whole": "\U0001f512"}
+    assert text.isascii()
+
+
 def test_an_ascii_stream_gets_ascii(hold):
     hold("日本")
 
