@@ -29,7 +29,6 @@ from textual.pilot import Pilot
 from django_redislock import locks
 from django_redislock.management.subcommands import watch as watch_subcommand
 from django_redislock.management.watch_app import WatchApp
-from django_redislock.management.watcher import LockWatcher
 
 from .tools import ROOT, wait_until
 
@@ -153,7 +152,7 @@ async def watch_screen(
     *, columns: int = 100, rows: int = 24, limit: int = 100, interval: float = 0.1
 ) -> AsyncIterator[Screen]:
     """Run the full screen of `locks watch` without a terminal."""
-    app = WatchApp(LockWatcher(locks, None, limit), interval)
+    app = WatchApp(locks, None, limit, interval)
     async with app.run_test(size=(columns, rows), notifications=True) as pilot:
         yield Screen(pilot)
 
@@ -170,7 +169,7 @@ def draw(*, as_svg: bool = False, **options: float) -> str:
 
 
 def watch(*steps: Callable[[], object], arguments: Sequence[str] = ()) -> list[str]:
-    """Run `locks watch` in this process, and a step after each read. Return the lines."""
+    """Run `locks watch` in this process, and a step after each list. Return the lines."""
     todo = iter(steps)
 
     def next_step(seconds: float) -> None:

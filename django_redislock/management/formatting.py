@@ -1,14 +1,13 @@
 """Locks and events as table rows, sentences and JSON."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime
 from difflib import get_close_matches
 from typing import Any
 
 from django.core.management.base import BaseCommand
-from django.core.management.color import Style
 from django.utils.timezone import localtime
 
 from ..lock_state import (
@@ -36,16 +35,8 @@ KNOWN_NAMES, MAX_SUGGESTIONS = 1000, 3
 OUTCOMES = ("released", "passed", "expired", "lost", "forced", "refused", "skipped")
 """How an event can have ended; see `Event.outcome`."""
 
-SEVERITIES = {
-    "held": "SUCCESS",
-    "waiting": "WARNING",
-    "expired": "WARNING",
-    "stale": "ERROR",
-    "lost": "ERROR",
-    "forced": "ERROR",
-    "away": "ERROR",
-}
-"""The style of Django for an outcome, or for another change of a lock."""
+SEVERITIES = {"expired": "WARNING", "lost": "ERROR", "forced": "ERROR"}
+"""The style of Django for an outcome, if it has one."""
 
 
 def trouble_first(info: LockInfo) -> tuple[int, int]:
@@ -111,24 +102,22 @@ def write_events(command: BaseCommand, events: Iterable[Event]) -> None:
     moment = short_moment_text if command.stdout.isatty() else moment_text
     rows: list[Row] = []
     for event in events:
-        cells = (
-            moment(event.at),
-            printable(event.outcome),
-            printable(event.name),
-            short_duration(event.held) if event.acquired_at else "-",
-            short_duration(event.waited),
-            holder_text(event),
-            task_text(event) or "-",
-            str(event.fence_token or "-"),
-        )
-        rows.append((paint_of(event.outcome, command.style), cells))
+        paint: Paint = getattr(command.style, SEVERITIES.get(event.outcome, ""), plain)
+        rows.append((paint, event_cells(event, moment)))
     write_table(command, EVENT_HEADER, rows)
 
 
-def paint_of(word: str, style: Style) -> Paint:
-    """Return the colour of an outcome, or of another change of a lock."""
-    paint: Paint = getattr(style, SEVERITIES.get(word, ""), plain)
-    return paint
+def event_cells(event: Event, moment: Callable[[datetime], str]) -> tuple[str, ...]:
+    return (
+        moment(event.at),
+        printable(event.outcome),
+        printable(event.name),
+        short_duration(event.held) if event.acquired_at else "-",
+        short_duration(event.waited),
+        holder_text(event),
+        task_text(event) or "-",
+        str(event.fence_token or "-"),
+    )
 
 
 def moment_text(moment: datetime) -> str:

@@ -4,6 +4,7 @@ import asyncio
 import signal
 import time
 from argparse import ArgumentTypeError
+from collections.abc import Sequence
 from contextlib import suppress
 from io import StringIO
 from typing import ClassVar
@@ -17,22 +18,31 @@ from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.screen import ModalScreen
-from textual.widgets import Footer, Input, OptionList, RichLog, Static
+from textual.widgets import Footer, Input, OptionList, Static
 from textual.widgets.option_list import Option
 
 from ..lock_state import LATE, STALE, state_of
-from ..snapshots import LockInfo, Page
-from ..text import error_text, printable, short_duration
+from ..manager import LockManager
+from ..snapshots import Event, LockInfo, Page
+from ..text import any_of, error_text, printable, short_duration
 from .arguments import pattern
-from .formatting import HEADER, SEVERITIES, lock_cells, short_moment_text, trouble_first
+from .formatting import (
+    EVENT_HEADER,
+    HEADER,
+    SEVERITIES,
+    event_cells,
+    lock_cells,
+    short_moment_text,
+    trouble_first,
+)
 from .output import table_lines
 from .subcommands import release, show
-from .watcher import LockWatcher, Reading
 
-STYLES = {"SUCCESS": "#5fc27e", "WARNING": "#e0b350", "ERROR": "bold #ff7b72"}
+STYLES = {"WARNING": "#e0b350", "ERROR": "bold #ff7b72"}
 """Colours that can be read on a selected line, too."""
 
-MAX_LOG_LINES = 500
+MAX_EVENTS = 100
+"""The latest events that a read asks for. The screen shows those of the locks that match."""
 
 
 class Dialog(ModalScreen[bool]):
@@ -78,7 +88,7 @@ class WatchApp(App[Exception]):
     LockList > .option-list--option { padding: 0; }
     LockList > .option-list--option-highlighted, LockList:focus > .option-list--option-highlighted
     { background: $foreground 8%; text-style: bold; }
-    RichLog { height: 25%; min-height: 3; border-top: solid $foreground 80%; overflow-x: hidden; }
+    #events { height: 25%; min-height: 3; border-top: solid $foreground 80%; }
     #header { text-style: bold; text-wrap: nowrap; }
     #trouble { color: $text-error; display: none; }
     Dialog { align: center middle; }
@@ -93,9 +103,11 @@ class WatchApp(App[Exception]):
         Binding("ctrl+z", "suspend_process", show=False, priority=True),
     ]
 
-    def __init__(self, watcher: LockWatcher, interval: float) -> None:
+    def __init__(
+        self, manager: LockManager, pattern: str | None, limit: int, interval: float
+    ) -> None:
         super().__init__()
-        self.watcher = watcher
+        self.manager, self.pattern, self.limit = manager, pattern, limit
         self.interval = interval
         self.infos: list[LockInfo] = []
         self.read_at = time.monotonic()
@@ -103,16 +115,14 @@ class WatchApp(App[Exception]):
         # A query would not find the widgets under a dialog.
         self.summary = Static("locks watch", markup=False)
         self.trouble = Static(id="trouble", markup=False)
-        pattern = printable(watcher.pattern or "")
-        self.search_field = Input(pattern, "All locks. / searches.", id="search")
+        self.search_field = Input(printable(pattern or ""), "All locks. / searches.", id="search")
         self.header = Static(id="header", markup=False)
         self.lock_list = LockList(markup=False, id="locks")
-        self.changes = RichLog(max_lines=MAX_LOG_LINES)
-        self.changes.can_focus = False
+        self.events = Static(id="events", markup=False)
 
     def compose(self) -> ComposeResult:
         yield from (self.summary, self.trouble, self.search_field, self.header)
-        yield from (self.lock_list, self.changes, Footer())
+        yield from (self.lock_list, self.events, Footer())
 
     def on_mount(self) -> None:
         for number in (signal.SIGINT, signal.SIGTERM):
@@ -126,17 +136,19 @@ class WatchApp(App[Exception]):
     @work
     async def keep_reading(self) -> None:
         while True:
-            watcher = self.watcher
+            pattern = self.pattern
             try:
-                reading = await asyncio.to_thread(watcher.read)
+                page = await asyncio.to_thread(self.manager.page, pattern, stop=self.limit)
+                events = await asyncio.to_thread(self.manager.history, limit=MAX_EVENTS)
             except RedisError as error:
                 self.show_trouble(error)
             except Exception as error:  # noqa: BLE001  the command raises it
                 self.exit(error)
                 return
             else:
-                if watcher is self.watcher:  # else it was for another pattern
-                    self.show_reading(reading)
+                if pattern == self.pattern:  # else a search has begun
+                    self.show_page(page)
+                    self.show_events(events)
             with suppress(TimeoutError):
                 await asyncio.wait_for(self.read_now.wait(), self.interval)
             self.read_now.clear()
@@ -147,18 +159,23 @@ class WatchApp(App[Exception]):
         self.trouble.update(f"Redis is unreachable{seen if self.infos else ''}: {reason}")
         self.trouble.display = True
 
-    def show_reading(self, reading: Reading) -> None:
+    def show_page(self, page: Page) -> None:
         self.trouble.display = False
-        alias = printable(self.watcher.manager.alias)
-        self.summary.update(f"{summary_text(reading.page)}. On {alias}, every {self.interval:g}s.")
+        alias = printable(self.manager.alias)
+        self.summary.update(f"{summary_text(page)}. On {alias}, every {self.interval:g}s.")
         self.read_at = time.monotonic()
         # Not sorted by the lease, or locks would change places at each renewal.
-        self.show_locks(
-            sorted(reading.page.infos, key=lambda each: (*trouble_first(each), each.name))
-        )
-        for change in [*reading.ended, *([] if reading.is_first else reading.changed)]:
-            line = change.line(short_moment_text(change.at))
-            self.changes.write(Text(line, STYLES.get(SEVERITIES.get(change.what, ""), "")))
+        self.show_locks(sorted(page.infos, key=lambda each: (*trouble_first(each), each.name)))
+
+    def show_events(self, events: Sequence[Event]) -> None:
+        matches = any_of((self.pattern or "*",)).match
+        shown = [event for event in events if matches(event.name)]
+        rows = [EVENT_HEADER, *(event_cells(event, short_moment_text) for event in shown)]
+        header, *lines = table_lines(rows, self.size.width)
+        text = Text(f"{header}\n", "bold", no_wrap=True)
+        for line, event in zip(lines, shown, strict=True):
+            text.append(f"{line}\n", STYLES.get(SEVERITIES.get(event.outcome, ""), "not bold"))
+        self.events.update(text)
 
     def show_locks(self, infos: list[LockInfo]) -> None:
         """Show the locks, and keep the selection."""
@@ -192,7 +209,7 @@ class WatchApp(App[Exception]):
         out = StringIO()
         try:
             options = {"name": name, "format": "text"}
-            show.run(BaseCommand(out, no_color=True), self.watcher.manager, options)
+            show.run(BaseCommand(out, no_color=True), self.manager, options)
         except (CommandError, RedisError) as error:
             out.write(error_text(error))
         return out.getvalue()
@@ -205,7 +222,7 @@ class WatchApp(App[Exception]):
         question = "\n".join(release.question(holds))
         if await self.push_screen_wait(Dialog(question, is_question=True)):
             try:
-                _, failures = await asyncio.to_thread(release.release, self.watcher.manager, holds)
+                _, failures = await asyncio.to_thread(release.release, self.manager, holds)
             except RedisError as error:
                 failures = [error_text(error)]
             self.read_now.set()
@@ -221,21 +238,19 @@ class WatchApp(App[Exception]):
         except ArgumentTypeError as error:
             self.notify(str(error), severity="error", markup=False)
             return
-        self.watcher = LockWatcher(self.watcher.manager, chosen, self.watcher.limit)
-        self.changes.clear()
+        self.pattern = chosen
         self.read_now.set()
         self.lock_list.focus()
 
 
 def summary_text(page: Page) -> str:
     """Return how many locks are held, stale and waited for."""
-    infos = page.infos
-    stale = sum(state_of(info) is STALE for info in infos)
-    contended = [info.waiters for info in infos if info.waiters]
+    stale = sum(state_of(info) is STALE for info in page.infos)
+    contended = [info.waiters for info in page.infos if info.waiters]
     waiting = f"{sum(contended)} waiting for {len(contended)}" if contended else "nobody waits"
     total = "1 lock" if page.total == 1 else f"{page.total} locks"
-    if len(infos) < page.total:
-        return f"{total}; of the {len(infos)} that expire first {stale} stale, {waiting}"
+    if len(page.infos) < page.total:
+        total = f"{len(page.infos)} of {total}"
     return f"{total}, {stale} stale, {waiting}"
 
 
@@ -244,9 +259,3 @@ def style_of(info: LockInfo) -> str:
     if state is STALE:
         return STYLES["ERROR"]
     return STYLES["WARNING"] if state is LATE or info.waiters else ""
-
-
-def watch_screen(watcher: LockWatcher, interval: float) -> None:
-    """Show the locks on the full screen until the user or a signal ends it."""
-    if error := WatchApp(watcher, interval).run():
-        raise error

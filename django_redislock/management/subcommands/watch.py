@@ -1,8 +1,9 @@
-"""`locks watch`: shows changes of the locks, on the full screen or line by line."""
+"""`locks watch`: the locks and the latest events, on the full screen."""
 
 import os
 import sys
 from contextlib import suppress
+from datetime import UTC, datetime
 from time import sleep
 from typing import Any
 
@@ -12,11 +13,11 @@ from redis.exceptions import RedisError
 from ...manager import LockManager
 from ...text import error_text
 from ..arguments import add_pattern, interval, limit
-from ..formatting import moment_text, paint_of, short_moment_text
+from ..formatting import moment_text
 from ..output import write
-from ..watcher import Change, LockWatcher
+from .list import run as list_locks
 
-HELP = "Watch locks change, on the full screen (q ends it) or, without a terminal, in lines."
+HELP = "Watch the locks on the full screen (q ends it). Without a terminal, list them repeatedly."
 
 DEFAULT_INTERVAL_SECONDS, DEFAULT_LIMIT = 2.0, 200
 
@@ -40,20 +41,28 @@ def add_arguments(parser: CommandParser) -> None:
 
 
 def run(command: BaseCommand, manager: LockManager, options: dict[str, Any]) -> None:
-    watcher = LockWatcher(manager, options["pattern"], options["limit"])
     if fills_screen(command):
         try:
-            from ..watch_app import watch_screen
+            from ..watch_app import WatchApp
         except ModuleNotFoundError:
             advice = "For a full screen: pip install 'django-redislock[terminal]'"
             command.stderr.write(advice, style_func=command.style.NOTICE)
         else:
             if options["no_color"]:
                 os.environ["NO_COLOR"] = "1"  # textual reads it
-            watch_screen(watcher, options["interval"])
+            app = WatchApp(manager, options["pattern"], options["limit"], options["interval"])
+            if error := app.run():
+                raise error
             return
     with suppress(KeyboardInterrupt):
-        watch_lines(command, watcher, options["interval"])
+        while True:
+            write(command, moment_text(datetime.now(UTC)), command.style.MIGRATE_HEADING)
+            try:
+                list_locks(command, manager, options | {"format": "table"})
+            except RedisError as error:
+                write(command, f"Redis is unreachable: {error_text(error)}", command.style.ERROR)
+            command.stdout.flush()
+            sleep(options["interval"])
 
 
 def fills_screen(command: BaseCommand) -> bool:
@@ -61,25 +70,3 @@ def fills_screen(command: BaseCommand) -> bool:
     streams = sys.__stdin__, command.stdout, sys.__stderr__
     is_terminal = all(each and each.isatty() for each in streams)
     return is_terminal and os.environ.get("TERM", "dumb") not in ("", "dumb")
-
-
-def watch_lines(command: BaseCommand, watcher: LockWatcher, interval: float) -> None:
-    """Print a line for each change, until Ctrl-C or a closed pipe ends it."""
-    moment = short_moment_text if command.stdout.isatty() else moment_text
-    trouble = ""
-    while True:
-        before = trouble
-        try:
-            reading, trouble = watcher.read(), ""
-        except RedisError as error:
-            trouble = error_text(error) or type(error).__name__
-            changes = [] if before else [Change("away", "Redis", trouble)]
-        else:
-            changes = [Change("back", "Redis", "")] if before else []
-            changes += [] if reading.is_first else reading.ended
-            changes += reading.changed
-        for change in changes:
-            line, paint = change.line(moment(change.at)), paint_of(change.what, command.style)
-            write(command, line, paint)
-        command.stdout.flush()
-        sleep(interval)

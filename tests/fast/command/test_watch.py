@@ -1,4 +1,4 @@
-"""`manage.py locks watch`, without a terminal and on a full screen, one read after the other."""
+"""`manage.py locks watch`, without a terminal and on a full screen."""
 
 import asyncio
 import re
@@ -10,7 +10,6 @@ from django_redislock import locks
 from tests.commands import Screen, draw, watch, watch_screen
 from tests.lock_tools import start, waiting
 from tests.pages import postpone
-from tests.tools import wait_until
 
 from .conftest import acquire_and_release, held_by_task
 
@@ -23,98 +22,40 @@ def use(*names):
             pass
 
 
-def assert_match(lines, patterns):
-    assert len(lines) == len(patterns), lines
-    for line, pattern in zip(lines, patterns, strict=True):
-        assert re.fullmatch(rf"\d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d\+00:00  {pattern}", line)
+# Without a terminal
 
 
-# In lines
-
-
-def test_lines_show_what_there_is_and_what_changes(hold):
-    hold("already")
-    new, waiters = [], []
-
-    def acquire():
-        new.append(hold("new", metadata={"x": 1}))
-
-    def queue():
-        waiters.append(start(acquire_and_release, locks.lock("new")))
-        waiting(locks, "new", 1)
-
-    def release():
-        fence_tokens.append(new[0].fence_token)
-        new[0].release()
-        assert waiters[0].result(60)
-
-    fence_tokens = []
-    lines = watch(acquire, queue, release)
-
-    patterns = [
-        r"held +already  mutex  \S+  fence \d+",
-        rf"held +new  mutex  .*fence {fence_tokens[0]}",
-        r"waiting +new  1 waits",
-        r"released +new .* held .*",
-        r"released +new .* waited .*",
-    ]
-    assert_match(lines, patterns)
-
-
-def test_lines_show_stale_renewed_and_expired_locks(hold, redis_server):
-    lock = hold("stuck:1", timeout=90)
-    short = hold("stuck:2", timeout=0.4, auto_renewal=False)
-
-    lines = watch(
-        lambda: postpone(redis_server, "stuck:1", seconds=60),
-        lock.reacquire,
-        lambda: wait_until(lambda: not short.owned() and locks.history("stuck:2")),
-        arguments=["stuck*"],
-    )
-
-    shown = [line.split()[2:4] for line in lines]
-    assert sorted(shown[:2]) == [["held", "stuck:1"], ["held", "stuck:2"]]
-    assert ["stale", "stuck:1"] in shown
-    assert ["renewed", "stuck:1"] in shown
-    assert ["expired", "stuck:2"] in shown
-
-
-def test_lines_are_limited_to_what_matches(hold):
+def test_the_list_is_printed_again_and_again(hold):
     hold("a0")
 
-    lines = watch(lambda: use("b1", "abc", "a1"), arguments=["a?"])
+    lines = watch(lambda: hold("a1"), arguments=["a?"])
 
-    assert [line.split()[2:4] for line in lines] == [["held", "a0"], ["released", "a1"]]
-
-
-def test_no_event_between_two_looks_is_missed():
-    names = [f"n{number}" for number in range(300)]
-    use("first")
-
-    lines = watch(lambda: use(*names))
-
-    assert [line.split()[2:4] for line in lines] == [["released", name] for name in names]
+    assert [line.split()[0] for line in lines if line[:1] != "2"] == [
+        "NAME",
+        "a0",
+        "NAME",
+        "a0",
+        "a1",
+    ]
+    assert len([line for line in lines if re.match(r"\d{4}-\d\d-\d\d ", line)]) == 2
 
 
-def test_what_ended_before_the_first_look_is_not_new():
-    others = [f"other:{number}" for number in range(60)]
-    use("mine:before", *others)
-
-    lines = watch(lambda: use("mine:since", *others), arguments=["mine:*"])
-
-    assert [line.split()[2:4] for line in lines] == [["released", "mine:since"]]
-
-
-def test_lines_show_that_redis_was_unreachable(hold, settings, disconnect):
+def test_the_list_goes_on_after_redis_was_unreachable(hold, settings, disconnect):
     hold("ready")
     caches = settings.CACHES
 
     def connect():
         settings.CACHES = caches
 
-    lines = watch(disconnect, lambda: None, connect)
+    lines = watch(disconnect, connect)
 
-    assert_match(lines, [r"held +ready  .*", r"away +Redis  .+", r"back +Redis"])
+    assert [line.split()[0] for line in lines if line[:1] != "2"] == [
+        "NAME",
+        "ready",
+        "Redis",
+        "NAME",
+        "ready",
+    ]
 
 
 # On a full screen
@@ -132,12 +73,11 @@ def test_screen_shows_locks_and_what_happens(hold):
         await screen.shows(r"^1 lock, 0 stale, nobody waits\. On default, every 0\.1s\.$")
         await screen.shows(HEADER)
         await screen.shows(r"^invoice:42 +held \(no renewal\) +mutex .* 0 +\d{16}$")
-        await screen.shows(r"^\d\d:\d\d:\d\d +released +before .* held ")
+        await screen.shows(r"^\d\d:\d\d:\d\d +released +before +0\.0s ")
         waiters.append(start(acquire_and_release, locks.lock("invoice:42")))
         await screen.shows(r"^invoice:42 .* 1 +\d{16}$")
-        await screen.shows(r"^\d\d:\d\d:\d\d +waiting +invoice:42  1 waits$")
         await by_thread(lock.release)
-        await screen.shows(r"^\d\d:\d\d:\d\d +released +invoice:42 .* waited ")
+        await screen.shows(r"^\d\d:\d\d:\d\d +released +invoice:42 ")
         await screen.shows("^0 locks, 0 stale, nobody waits")
         await screen.shows(r"^No active locks\.$")
 
@@ -263,7 +203,6 @@ def test_the_selection_stays_with_its_lock(hold, redis_server):
         await screen.press("down")
         postpone(redis_server, "b", seconds=60)
         await screen.shows(r"FENCE\nb +stale ")
-        await screen.shows("stale +b .* left$")
         await screen.press("enter")
         await screen.shows(r"b \(mutex\) is held by ")
 
@@ -294,7 +233,7 @@ def test_the_summary_says_how_many_locks_it_covers(hold):
 
     lock.release()
     assert waiter.result(60)
-    assert_shows(text, "2 locks; of the 1 that expire first 0 stale, nobody waits.*")
+    assert_shows(text, "1 of 2 locks, 0 stale, nobody waits.*")
 
 
 def test_a_small_screen_and_a_long_name(hold):

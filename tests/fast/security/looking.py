@@ -12,7 +12,6 @@ from django.test import Client
 
 from django_redislock import locks
 from django_redislock.admin.addresses import page_address
-from django_redislock.management.watcher import LockWatcher
 from tests.commands import draw
 from tests.pages import DASHBOARD, LIST, text_of
 
@@ -32,7 +31,6 @@ def ways_to_see(name: str, client: Client) -> Iterator[tuple[str, Look]]:
     yield "locks show", lambda: command("show", name)
     yield "locks show as JSON", lambda: as_json("show", name)
     yield "locks release", lambda: command("release", "--all", "--dry-run")
-    yield "locks watch", watched
     yield "locks watch, full screen", drawn
     for address in (LIST, f"{LIST}?q=*", f"{LIST}?o=1.-2", DASHBOARD, page_of(name)):
         yield address, lambda address=address: page(client, address)
@@ -89,9 +87,3 @@ async def _actives() -> list[Any]:
 def drawn() -> str:
     """Return the text on the full screen."""
     return draw(columns=120, rows=40)
-
-
-def watched() -> str:
-    watcher = LockWatcher(locks, None, 100)
-    readings = watcher.read(), watcher.read()
-    return "\n".join(str(change) for each in readings for change in (*each.ended, *each.changed))
