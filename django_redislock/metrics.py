@@ -7,10 +7,8 @@ Call `install()` in `AppConfig.ready`. Install ``django-redislock[prometheus]`` 
 ``prometheus_client``.
 """
 
-import inspect
 import logging
 import os
-import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from threading import RLock
@@ -83,9 +81,6 @@ COUNTED = {
     signals.lock_lost: "lost_total",
 }
 
-RESERVED_LABELS = ("using", "kind", "task", "le", "pid")
-LABEL = re.compile(r"(?!__)[a-zA-Z_][a-zA-Z0-9_]*")
-
 
 def install(
     *,
@@ -93,7 +88,7 @@ def install(
     using: Iterable[str] | None = None,
     labels: Labels | None = None,
 ) -> None:
-    """Create the metrics in a registry. A second call with the same arguments does nothing.
+    """Create the metrics in a registry. A second call with the same registry does nothing.
 
     Args:
         registry: The registry that is exposed.
@@ -102,25 +97,17 @@ def install(
         labels: Additional labels, each with a function that returns the label's value for a lock's
             name: ``{"area": lambda name: name.partition(":")[0]}``. The function must return few
             different values, because Prometheus stores a time series for each. If it raises, the
-            exception is logged, and the label is empty.
+            exception is logged, and the event is not counted.
 
     Raises:
-        TypeError: An argument has the wrong type.
-        ValueError: An argument has an invalid value, or the registry has the metrics with other
-            arguments.
+        ValueError: A cache alias does not exist or cannot store locks, or a label's name is not
+            valid or is in use.
     """
-    if not isinstance(registry, CollectorRegistry):
-        raise TypeError(f"registry must be a CollectorRegistry, got {registry!r}")
-    aliases, labels = _aliases(using), _labels(labels)
+    for name in {"using", "kind", "task"} & set(labels or ()):
+        raise ValueError(f"labels must not contain {name!r}, which the metrics have already")
     with _installing:
-        found = next((each for each in _installed if each.registry() is registry), None)
-        if found is None:
-            _installed.add(_Metrics(registry, aliases, labels))
-        elif (found.using, found.labels) != (aliases, labels):
-            raise ValueError(
-                f"registry already has the lock metrics, with using={found.using!r} "
-                f"and labels={found.labels!r}; got using={aliases!r} and labels={labels!r}"
-            )
+        if all(each.registry() is not registry for each in _installed):
+            _installed.add(_Metrics(registry, using, labels or {}))
 
 
 _installing = RLock()
@@ -186,11 +173,11 @@ class _Metrics(Servers):
     """Counts signals. Only its registry has a reference to it."""
 
     def __init__(
-        self, registry: CollectorRegistry, using: Values | None, labels: dict[str, Any]
+        self, registry: CollectorRegistry, using: Iterable[str] | None, labels: Labels
     ) -> None:
         super().__init__(using)
         self.registry = ref(registry)  # A cycle would keep both alive.
-        self.labels = labels
+        self.labels = dict(labels)
         registry.register(self)  # First, because its collect() updates the gauges.
 
         def create(kind: Any, name: str, about: str, *own: str, **options: Any) -> Any:
@@ -257,7 +244,9 @@ class _Metrics(Servers):
         self._skipped.labels(task, *self._own_labels(name)).inc()
 
     def _own_labels(self, name: str) -> Values:
-        return tuple(_label_value(label, make, name) for label, make in self.labels.items())
+        # Invalid UTF-8 would break the scrape.
+        values = (str(make(name)) for make in self.labels.values())
+        return tuple(value.encode(errors="replace").decode() for value in values)
 
 
 class _Series:
@@ -291,20 +280,9 @@ class _Series:
             self.metrics["waiters"].set(len(self._waiters))
 
 
-def _label_value(label: str, make: Callable[[str], object], name: str) -> str:
-    try:
-        value = str(make(name))
-    except Exception:
-        logger.exception("Metric label function failed: label=%s name=%r", label, name)
-        return ""
-    return value.encode(errors="replace").decode()  # Invalid UTF-8 would break the scrape.
-
-
-def _aliases(using: object) -> Values | None:
+def _aliases(using: Iterable[str] | None) -> Values | None:
     if using is None:
         return None
-    if isinstance(using, str) or not isinstance(using, Iterable):
-        raise TypeError(f"using must be a list of cache aliases, got {using!r}")
     aliases = tuple(dict.fromkeys(using))
     for alias in aliases:
         if alias not in caches.settings:
@@ -312,20 +290,6 @@ def _aliases(using: object) -> Values | None:
         if not supports_locks(alias):
             raise ValueError(f"using: {unsupported_message(alias)}")
     return aliases
-
-
-def _labels(labels: object) -> dict[str, Callable[[str], object]]:
-    if labels is None:
-        return {}
-    if not isinstance(labels, Mapping):
-        raise TypeError(f"labels must be a mapping of names to callables, got {labels!r}")
-    for name, make in labels.items():
-        is_name = isinstance(name, str) and LABEL.fullmatch(name)
-        if not is_name or name in RESERVED_LABELS:
-            raise ValueError(f"labels must have valid names that are not reserved, got {name!r}")
-        if not callable(make) or inspect.iscoroutinefunction(make):
-            raise TypeError(f"labels[{name!r}] must be a synchronous function, got {make!r}")
-    return dict(labels)
 
 
 def _forget() -> None:

@@ -152,11 +152,11 @@ def test_a_label_is_made_from_the_name():
     assert value(registry, "force_released_total", using="default", area="report") == 1
 
 
-def test_a_label_that_can_not_be_made_is_empty(caplog):
+def test_a_label_that_can_not_be_made_does_not_affect_the_lock(caplog):
     registry = installed(labels={"area": lambda name: name[100]})
     with locks.lock("a"):
-        assert value(registry, "held_locks", **MUTEX, area="") == 1
-    assert "Metric label function failed: label=area name='a'" in caplog.text
+        assert value(registry, "held_locks", **MUTEX, area="") is None
+    assert "IndexError" in caplog.text
 
 
 # The server
@@ -242,11 +242,6 @@ def test_installed_twice_it_counts_once():
     assert value(registry, "acquired_total", **MUTEX, area="1") == 1
 
 
-def test_another_set_of_arguments_is_refused(registry):
-    with pytest.raises(ValueError, match=r"registry already has the lock metrics, with using=N"):
-        metrics.install(registry=registry, using=["default"])
-
-
 def test_a_deleted_registry_gets_no_values():
     registry = ref(installed())
     assert registry() is None
@@ -254,31 +249,20 @@ def test_a_deleted_registry_gets_no_values():
         pass
 
 
-async def coroutine(name):
-    raise NotImplementedError
-
-
 @pytest.mark.parametrize(
-    ("options", "error", "message"),
+    ("options", "message"),
     [
-        ({"registry": None}, TypeError, "registry must be a CollectorRegistry, got None"),
-        ({"using": "default"}, TypeError, "using must be a list of .* got 'default'"),
-        ({"using": 3}, TypeError, "using must be a list of .* got 3"),
-        ({"using": ["nowhere"]}, ValueError, "using must be a list of .* got 'nowhere'"),
-        ({"using": ["memory"]}, ValueError, "using: Cannot store locks in .* 'memory'"),
-        ({"labels": ["area"]}, TypeError, "labels must be a mapping .* got .'area'"),
-        ({"labels": {"using": str}}, ValueError, "names that are not reserved, got 'using'"),
-        ({"labels": {"__a": str}}, ValueError, "names that are not reserved, got '__a'"),
-        ({"labels": {"a b": str}}, ValueError, "names that are not reserved, got 'a b'"),
-        ({"labels": {3: str}}, ValueError, "names that are not reserved, got 3"),
-        ({"labels": {"area": "x"}}, TypeError, "labels.'area'. must be a synchronous .* got 'x'"),
-        ({"labels": {"area": coroutine}}, TypeError, "labels.'area'. must be a synchronous "),
+        ({"using": ["nowhere"]}, "using must be a list of .* got 'nowhere'"),
+        ({"using": ["memory"]}, "using: Cannot store locks in .* 'memory'"),
+        ({"labels": {"task": str}}, "labels must not contain 'task'"),
+        ({"labels": {"__a": str}}, "Reserved label"),
+        ({"labels": {"le": str}}, "Reserved label"),
     ],
 )
-def test_a_bad_argument_is_named(settings, options, error, message):
+def test_a_bad_argument_is_named(settings, options, message):
     backend = "django.core.cache.backends.locmem.LocMemCache"
     settings.CACHES = {**settings.CACHES, "memory": {"BACKEND": backend}}
-    with pytest.raises(error, match=message):
+    with pytest.raises(ValueError, match=message):
         metrics.install(**{"registry": CollectorRegistry()} | options)
 
 
