@@ -7,25 +7,17 @@ from collections.abc import Sequence
 from typing import Any
 
 from django.apps import AppConfig
-from django.core.cache import InvalidCacheBackendError, caches
+from django.core.cache import caches
 from django.core.cache.backends.base import default_key_func
 from django.core.checks import CheckMessage, Error, Tags, Warning, register
 from django.core.exceptions import ImproperlyConfigured
 
-from .conf import conf
+from .conf import Conf, Setting, conf
 from .redaction import without_secrets
 
 Apps = Sequence[AppConfig] | None
 
-SETTING_EXAMPLES = {
-    "prefix": '"redislock"',
-    "timeout": "30 (seconds)",
-    "history": "1000 (events). 0 keeps no history",
-    "redact": '["*password*"]',
-    "client": '"project.redis.client", a callable that returns a synchronous redis-py client',
-    "async_client": '"project.redis.async_client", a callable that returns a redis.asyncio client',
-}
-"""A valid value for each setting except ``REDISLOCK_CACHE``, for a hint."""
+SETTINGS_HINT = "Correct the setting, or remove it to use the default."
 
 
 @register(Tags.caches)
@@ -48,7 +40,8 @@ def check_backend(app_configs: Apps, **kwargs: Any) -> list[CheckMessage]:
         if supports_locks(alias):
             return []
     except ImproperlyConfigured as error:
-        return [_error("redislock.E002", error, _backend_hint(alias, error))]
+        hint = f"Correct BACKEND, LOCATION or OPTIONS in CACHES[{without_secrets(repr(alias))}]."
+        return [_error("redislock.E002", error, hint)]
     hint = (
         "Set REDISLOCK_CACHE to a cache alias with one of these backends. Your other caches are "
         "not affected. Or set REDISLOCK_CLIENT to a callable that returns a redis-py client."
@@ -56,29 +49,12 @@ def check_backend(app_configs: Apps, **kwargs: Any) -> list[CheckMessage]:
     return [_error("redislock.E002", unsupported_message(alias), hint)]
 
 
-def _backend_hint(alias: str, error: ImproperlyConfigured) -> str:
-    where = f"CACHES[{without_secrets(repr(alias))}]"
-    if isinstance(error.__context__, InvalidCacheBackendError):
-        return f"Correct BACKEND in {where}, or install the package of the backend."
-    if "LOCATION" in str(error) and "OPTIONS" not in str(error):
-        return f"Correct LOCATION in {where}."
-    return f"Correct OPTIONS in {where}, or the query string of an address in LOCATION."
-
-
 @register(Tags.caches)
 def check_settings(app_configs: Apps, **kwargs: Any) -> list[CheckMessage]:
     """E003: A setting other than ``REDISLOCK_CACHE`` has an invalid value."""
-    errors = {name: _setting_error(name) for name in SETTING_EXAMPLES}
-    return [
-        _error("redislock.E003", error, _setting_hint(name))
-        for name, error in errors.items()
-        if error
-    ]
-
-
-def _setting_hint(name: str) -> str:
-    example = f"REDISLOCK_{name.upper()} = {SETTING_EXAMPLES[name]}"
-    return f"Example: {example}. Remove the setting to use the default."
+    names = [name for name, each in vars(Conf).items() if isinstance(each, Setting)]
+    errors = [_setting_error(name) for name in names if name != "cache"]
+    return [_error("redislock.E003", error, SETTINGS_HINT) for error in errors if error]
 
 
 def _setting_error(name: str) -> ImproperlyConfigured | None:
@@ -124,7 +100,7 @@ def check_eviction(app_configs: Apps, **kwargs: Any) -> list[CheckMessage]:
     except ImproperlyConfigured as error:
         if _is_misconfigured(app_configs):
             return []
-        return [_error("redislock.E003", error, _setting_hint("client"))]
+        return [_error("redislock.E003", error, SETTINGS_HINT)]
     except RedisError as error:
         text = (
             f"Could not read the eviction policy of the Redis server of the cache alias "
