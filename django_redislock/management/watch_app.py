@@ -90,7 +90,6 @@ class WatchApp(App[Exception]):
     { background: $foreground 8%; text-style: bold; }
     #events { height: 25%; min-height: 3; border-top: solid $foreground 80%; }
     #header { text-style: bold; text-wrap: nowrap; }
-    #trouble { color: $text-error; display: none; }
     Dialog { align: center middle; }
     Dialog VerticalScroll { width: 90%; height: auto; max-height: 90%; border: round $primary; }
     """
@@ -114,14 +113,13 @@ class WatchApp(App[Exception]):
         self.read_now = asyncio.Event()
         # A query would not find the widgets under a dialog.
         self.summary = Static("locks watch", markup=False)
-        self.trouble = Static(id="trouble", markup=False)
         self.search_field = Input(printable(pattern or ""), "All locks. / searches.", id="search")
         self.header = Static(id="header", markup=False)
         self.lock_list = LockList(markup=False, id="locks")
         self.events = Static(id="events", markup=False)
 
     def compose(self) -> ComposeResult:
-        yield from (self.summary, self.trouble, self.search_field, self.header)
+        yield from (self.summary, self.search_field, self.header)
         yield from (self.lock_list, self.events, Footer())
 
     def on_mount(self) -> None:
@@ -154,13 +152,13 @@ class WatchApp(App[Exception]):
             self.read_now.clear()
 
     def show_trouble(self, error: RedisError) -> None:
-        seen = f"; read {short_duration(time.monotonic() - self.read_at)} ago"
-        reason = error_text(error) or type(error).__name__
-        self.trouble.update(f"Redis is unreachable{seen if self.infos else ''}: {reason}")
-        self.trouble.display = True
+        text = "Redis is unreachable"
+        if self.infos:
+            text += f"; read {short_duration(time.monotonic() - self.read_at)} ago"
+        text += f": {error_text(error) or type(error).__name__}"
+        self.summary.update(Text(text, STYLES["ERROR"]))
 
     def show_page(self, page: Page) -> None:
-        self.trouble.display = False
         alias = printable(self.manager.alias)
         self.summary.update(f"{summary_text(page)}. On {alias}, every {self.interval:g}s.")
         self.read_at = time.monotonic()
