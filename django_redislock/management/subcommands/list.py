@@ -1,5 +1,6 @@
 """`locks list`: a table of the active locks, or JSON."""
 
+from collections.abc import Iterable
 from heapq import nsmallest
 from itertools import count
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandParser
 
 from ...manager import LockManager
+from ...snapshots import LockInfo
 from ..arguments import add_format, add_pattern, limit
 from ..formatting import HEADER, lock_cells, lock_facts, trouble_first, write_json
 from ..output import plain, write_table
@@ -30,15 +32,19 @@ def run(command: BaseCommand, manager: LockManager, options: dict[str, Any]) -> 
     infos = manager.active(pattern) if limit is None else manager.page(pattern, stop=limit).infos
     if options["format"] == "json":
         write_json(command, map(lock_facts, infos))
-        return
+    else:
+        write_locks(command, infos, limit or MAX_ROWS)
+
+
+def write_locks(command: BaseCommand, infos: Iterable[LockInfo], limit: int) -> None:
     read = count()
     found = nsmallest(
-        limit or MAX_ROWS,
+        limit,
         (info for info, _ in zip(infos, read, strict=False)),
         key=lambda info: (*trouble_first(info), info.ttl or 0.0, info.name),
     )
     if not found:
-        command.stdout.write("No active lock matches." if pattern else "No active locks.")
+        command.stdout.write("No active locks.")
         return
     red = command.style.ERROR
     rows = [(red if info.is_stale else plain, lock_cells(info)) for info in found]

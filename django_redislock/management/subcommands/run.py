@@ -166,7 +166,7 @@ class LockedCommand:
 
     def acquire(self) -> bool:
         def on_waiting(**about: object) -> None:
-            self.say(f"Waiting for {self.holder_text()}", is_error=False)
+            self.say(f"Waiting for {self.holder_text()}")
 
         if not self.is_quiet:
             lock_waiting.connect(on_waiting, sender=Mutex)
@@ -238,9 +238,9 @@ class LockedCommand:
             self.say(f"{printable(self.name)} {problem}")
         return LOST if problem.startswith("was lost") else status
 
-    def say(self, text: str, *, is_error: bool = True) -> None:
+    def say(self, text: str) -> None:
         with suppress(OSError, ValueError):  # stderr is closed
-            self.command.stderr.write(text, style_func=None if is_error else plain)
+            self.command.stderr.write(text, style_func=plain)
 
 
 def split_at_dashes(parser: CommandParser) -> None:

@@ -15,7 +15,7 @@ from ...text import error_text
 from ..arguments import add_pattern, interval, limit
 from ..formatting import moment_text
 from ..output import write
-from .list import run as list_locks
+from .list import write_locks
 
 HELP = "Watch the locks on the full screen (q ends it). Without a terminal, list them repeatedly."
 
@@ -56,11 +56,13 @@ def run(command: BaseCommand, manager: LockManager, options: dict[str, Any]) -> 
             return
     with suppress(KeyboardInterrupt):
         while True:
-            write(command, moment_text(datetime.now(UTC)), command.style.MIGRATE_HEADING)
             try:
-                list_locks(command, manager, options | {"format": "table"})
+                infos = manager.page(options["pattern"], stop=options["limit"]).infos
             except RedisError as error:
                 write(command, f"Redis is unreachable: {error_text(error)}", command.style.ERROR)
+            else:
+                write(command, moment_text(datetime.now(UTC)), command.style.MIGRATE_HEADING)
+                write_locks(command, infos, options["limit"])
             command.stdout.flush()
             sleep(options["interval"])
 
