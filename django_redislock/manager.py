@@ -16,6 +16,7 @@ from .engine import history, protocol, queries
 from .engine.leases import leases_of
 from .engine.operations import Flow
 from .engine.runners import arun, run
+from .engine.store import REPLY_TIMEOUT_SECONDS
 from .exceptions import LOSS, LockLost, LockNotOwnedError
 from .health import Health, examine, ping, unreached
 from .identity import Owner, current_owner
@@ -405,7 +406,11 @@ class LockManager:
         keys = self._keys.of(check_name(name))
         token = validators.reported_token("token", token)
         cooldown = validators.at_least("at_least_for", at_least_for)
-        return self._run(protocol.release(keys, token, at_least_for=cooldown))
+        return self._run(
+            protocol.release(
+                keys, token, at_least_for=cooldown, reply_timeout=REPLY_TIMEOUT_SECONDS
+            )
+        )
 
     def _force(self, name: str, token: str | None) -> Flow[tuple[str, ...]]:
         keys = self._keys.of(check_name(name))

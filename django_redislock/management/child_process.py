@@ -4,8 +4,8 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from queue import Empty, SimpleQueue
 from types import FrameType
 from typing import Any, Self
@@ -28,10 +28,6 @@ class Interrupted(KeyboardInterrupt):
     def __init__(self, number: int) -> None:
         super().__init__(number)
         self.number = number
-
-
-class TooLate(KeyboardInterrupt):
-    """The time limit of `at_most()` has passed. Code that handles errors does not catch it."""
 
 
 class SignalQueue:
@@ -124,20 +120,3 @@ def _has_terminal() -> bool:
     except OSError:
         return False
     return True
-
-
-@contextmanager
-def at_most(seconds: float) -> Iterator[None]:
-    """Raise `TooLate` inside the block, in the main thread, after these seconds."""
-
-    def too_late(*_: object) -> None:
-        raise TooLate
-
-    before = signal.signal(signal.SIGALRM, too_late)
-    timer = signal.setitimer(signal.ITIMER_REAL, seconds)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, signal.SIG_DFL if before is None else before)
-        signal.setitimer(signal.ITIMER_REAL, *timer)

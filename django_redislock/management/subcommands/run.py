@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from redis.exceptions import RedisError
 
+from ...engine.store import REPLY_TIMEOUT_SECONDS
 from ...exceptions import LockError, LockLost
 from ...lock_state import primary_holder
 from ...lock_types import Mutex
@@ -19,7 +20,7 @@ from ...manager import LockManager
 from ...signals import lock_waiting
 from ...text import error_text, printable, short_duration
 from ..arguments import NOT_DONE, USAGE, duration, exit_status, lease, name
-from ..child_process import ChildProcess, Interrupted, SignalQueue, TooLate, at_most
+from ..child_process import ChildProcess, Interrupted, SignalQueue
 from ..formatting import hold_text
 from ..output import plain, stop
 
@@ -45,9 +46,6 @@ ends."""
 
 GROUP_POLL_SECONDS = 0.05
 """Between two checks of the process group, which sends no signal when it has ended."""
-
-RELEASE_TIMEOUT_SECONDS = 5.0
-"""For a release, if the server does not respond."""
 
 MAX_COMMAND_CHARACTERS = 200
 """Of the command in the metadata, which have a limit."""
@@ -133,6 +131,7 @@ class LockedCommand:
             metadata={"command": program},
             on_lost=lambda lock: signals.wake(),
         )
+        self.lock.reply_timeout = REPLY_TIMEOUT_SECONDS  # the client can have no limit
 
     def run(self) -> int:
         """Run the command, and return the exit status.
@@ -149,7 +148,7 @@ class LockedCommand:
         except BaseException as error:
             # An interrupted acquisition leaves its release to the renewal, which ends with this
             # process. The token is enough to release a waiter or a holder.
-            with suppress(RedisError, TooLate), at_most(RELEASE_TIMEOUT_SECONDS):
+            with suppress(RedisError):
                 if self.lock.token:
                     with suppress(LockError):
                         self.lock.release()
@@ -227,12 +226,11 @@ class LockedCommand:
         """Release the lock, and return the exit status."""
         problem = ""
         try:
-            with at_most(RELEASE_TIMEOUT_SECONDS):
-                self.lock.release()
+            self.lock.release()
         except LockLost:
             problem = "was lost when the command ended"
-        except (RedisError, TooLate) as error:
-            why = error_text(error) or "Redis did not answer in time"
+        except RedisError as error:
+            why = error_text(error) or type(error).__name__
             problem = f"cannot be released, and is held until its lease expires: {why}"
         if problem and status != LOST:
             self.say(f"{printable(self.name)} {problem}")
