@@ -205,17 +205,17 @@ class LockedCommand:
         while (status := child.poll()) is None and not self.lock.lost:
             forward_next(POLL_SECONDS)
         is_lost, grace = self.lock.lost, self.options["grace"]
-        if is_lost:
-            self.say(
-                f"{printable(self.name)} was lost: the command got SIGTERM, and will be killed "
-                f"after {short_duration(grace)}"
-            )
-        elif status is not None and status >= 0:
+        if not is_lost and status is not None and status >= 0:
             return status
         # A process that a signal killed cannot have ended its children.
         if status is None or -status not in forwarded:
             child.terminate()
         kill_at = time.monotonic() + grace
+        if is_lost:
+            self.say(
+                f"{printable(self.name)} was lost: the command got SIGTERM, and will be killed "
+                f"after {short_duration(grace)}"
+            )
         while child.is_running() and time.monotonic() < kill_at:
             forward_next(GROUP_POLL_SECONDS)
         if child.is_running():
@@ -224,17 +224,19 @@ class LockedCommand:
 
     def release(self, status: int) -> int:
         """Release the lock, and return the exit status."""
-        problem = ""
         try:
             self.lock.release()
         except LockLost:
-            problem = "was lost when the command ended"
+            if status != LOST:
+                self.say(f"{printable(self.name)} was lost when the command ended")
+            return LOST
         except RedisError as error:
             why = error_text(error) or type(error).__name__
-            problem = f"cannot be released, and is held until its lease expires: {why}"
-        if problem and status != LOST:
-            self.say(f"{printable(self.name)} {problem}")
-        return LOST if problem.startswith("was lost") else status
+            self.say(
+                f"{printable(self.name)} cannot be released, and is held until its lease"
+                f" expires: {why}"
+            )
+        return status
 
     def say(self, text: str) -> None:
         with suppress(OSError, ValueError):  # stderr is closed
