@@ -263,8 +263,8 @@ def _examine_node(server: Server, deadline: float) -> Flow[tuple[Finding, ...]]:
         samples = yield from _samples(server.routing_key, deadline)
     except Exception as error:  # noqa: BLE001  any of them also ends every attempt to lock
         return _in_order([*findings, _unreachable(server, error)])
-    facts = _address(server)
-    where = facts["address"] or "the server that the client found"
+    where = server.address or "the server that the client found"
+    facts = {"address": server.address}
     findings.append(Finding("connection", "ok", f"Connected to {where}.", facts))
     findings += [_round_trip(samples), _clock(samples)]
     findings.append((yield from _locking(server, deadline)))
@@ -307,16 +307,8 @@ def _client(server: Server) -> Finding:
     return Finding("client", "ok", f"redis-py {version} waits {timeout} s for a reply.", facts)
 
 
-def _address(server: Server) -> dict[str, Any]:
-    """Return the address of the server, without credentials."""
-    pool = server.pool
-    options = pool.connection_kwargs if pool else {}
-    secure = issubclass(pool.connection_class, redis.SSLConnection) if pool else None
-    return {"address": server.address, "database": options.get("db") or 0, "tls": secure}
-
-
 def _unreachable(server: Server, error: Exception) -> Finding:
-    facts = _address(server) | {"error": type(error).__name__}
+    facts = {"address": server.address, "error": type(error).__name__}
     summary = f"The server is unreachable: {_describe(error)}."
     return Finding("connection", "failed", summary, facts)
 
