@@ -97,7 +97,7 @@ def install(
         labels: Additional labels, each with a function that returns the label's value for a lock's
             name: ``{"area": lambda name: name.partition(":")[0]}``. The function must return few
             different values, because Prometheus stores a time series for each. If it raises, the
-            exception is logged, and the event is not counted.
+            exception is logged, and the label is empty.
 
     Raises:
         ValueError: A cache alias does not exist or cannot store locks, or a label's name is not
@@ -244,9 +244,7 @@ class _Metrics(Servers):
         self._skipped.labels(task, *self._own_labels(name)).inc()
 
     def _own_labels(self, name: str) -> Values:
-        # Invalid UTF-8 would break the scrape.
-        values = (str(make(name)) for make in self.labels.values())
-        return tuple(value.encode(errors="replace").decode() for value in values)
+        return tuple(_label_value(label, make, name) for label, make in self.labels.items())
 
 
 class _Series:
@@ -278,6 +276,15 @@ class _Series:
                 self._holders.add(acquisition)
             self.metrics["held_locks"].set(len(self._holders))
             self.metrics["waiters"].set(len(self._waiters))
+
+
+def _label_value(label: str, make: Callable[[str], object], name: str) -> str:
+    try:
+        value = str(make(name))
+    except Exception:
+        logger.exception("Metric label function failed: label=%s name=%r", label, name)
+        return ""
+    return value.encode(errors="replace").decode()  # Invalid UTF-8 would break the scrape.
 
 
 def _aliases(using: Iterable[str] | None) -> Values | None:

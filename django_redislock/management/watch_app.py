@@ -42,7 +42,7 @@ STYLES = {"WARNING": "#e0b350", "ERROR": "bold #ff7b72"}
 """Colours that can be read on a selected line, too."""
 
 MAX_EVENTS = 100
-"""The latest events that a read asks for. The screen shows those of the locks that match."""
+"""How many of the latest events a read asks for. The screen shows only matching locks."""
 
 
 class Dialog(ModalScreen[bool]):
