@@ -6,13 +6,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import TypeVar
 
-from django.conf import settings
 from django.core.management.base import CommandParser
 
 from django_redislock import validators
 
 from ..names import check_name
-from ..redaction import without_secrets
 from ..text import parse_duration, printable
 
 NOT_DONE, USAGE = 1, 2
@@ -69,14 +67,6 @@ def _whole_number(lowest: int, highest: int, text: str) -> int:
     return int(text)
 
 
-def _alias(text: str) -> str:
-    if text not in settings.CACHES:
-        known = ", ".join(sorted(settings.CACHES))
-        given = without_secrets(repr(text))
-        raise ValueError(f"{given} is not a cache alias (CACHES has: {known})")
-    return text
-
-
 name = argument(partial(check_name, argument="NAME"))
 pattern = argument(partial(check_name, argument="PATTERN"))
 duration = argument(parse_duration)
@@ -84,4 +74,3 @@ lease = argument(lambda text: validators.lease("the lease", parse_duration(text)
 interval = argument(_interval)
 limit = argument(partial(_whole_number, 1, validators.MAX_COUNT))
 exit_status = argument(partial(_whole_number, 0, 255))
-alias = argument(_alias)

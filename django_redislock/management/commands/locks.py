@@ -6,6 +6,7 @@ from argparse import SUPPRESS
 from io import TextIOWrapper
 from typing import Any
 
+from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError, CommandParser, no_translations
 from django.core.management.color import no_style
@@ -13,7 +14,6 @@ from redis.exceptions import RedisError
 
 from ...manager import locks
 from ...text import error_text, printable
-from ..arguments import alias
 from ..output import open_closed_streams, tolerate_closed_pipe
 from ..subcommands import SUBCOMMANDS
 
@@ -72,7 +72,10 @@ def escape_errors(parser: CommandParser) -> None:
 
 def add_common_arguments(parser: CommandParser) -> None:
     parser.add_argument(
-        "--using", type=alias, metavar="A", help="The alias in CACHES; default: REDISLOCK_CACHE."
+        "--using",
+        choices=tuple(settings.CACHES),
+        metavar="A",
+        help="The alias in CACHES; default: REDISLOCK_CACHE.",
     )
     # Django's own options are known before the subcommand; people write them after it.
     hidden: dict[str, Any] = {"default": SUPPRESS, "help": SUPPRESS}
