@@ -219,10 +219,7 @@ class WatchApp(App[Exception]):
         holds = [release.Hold(info.name, holding) for holding in info.holders]
         question = "\n".join(release.question(holds))
         if await self.push_screen_wait(Dialog(question, is_question=True)):
-            try:
-                _, failures = await asyncio.to_thread(release.release, self.manager, holds)
-            except RedisError as error:
-                failures = [error_text(error)]
+            _, failures = await asyncio.to_thread(release.release, self.manager, holds)
             self.read_now.set()
             if failures:
                 self.notify("\n".join(failures), severity="error", markup=False)

@@ -5,10 +5,11 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
+from redis.exceptions import RedisError
 
 from ...manager import LockManager
 from ...snapshots import Holding
-from ...text import age, any_of, printable, short_duration
+from ...text import age, any_of, error_text, printable, short_duration
 from ..arguments import NOT_DONE, USAGE, duration, name, pattern
 from ..formatting import hold_text, similar_names_text
 from ..output import stop, tolerate_closed_pipe, write
@@ -146,14 +147,20 @@ def release(manager: LockManager, holds: Sequence[Hold]) -> tuple[list[Hold], li
     """Release by token, so that a newer holder keeps its lock.
 
     Returns:
-        The holds that were released, and a line for each of the others.
+        The holds that were released, and a line for each failure.
     """
     released, failures = [], []
-    for hold in holds:
-        if manager.force_release(hold.name, hold.holding.token):
-            released.append(hold)
-        else:
-            failures.append(f"{printable(hold.name)} was not released: the holder has changed")
+    for number, hold in enumerate(holds):
+        failure = f"{printable(hold.name)} was not released"
+        try:
+            if manager.force_release(hold.name, hold.holding.token):
+                released.append(hold)
+            else:
+                failures.append(f"{failure}: the holder has changed")
+        except RedisError as error:
+            rest = len(holds) - number - 1
+            failures.append(f"{failure}, nor {rest} after it: {error_text(error)}")
+            break
     return released, failures
 
 

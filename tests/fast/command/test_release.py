@@ -8,6 +8,7 @@ import pytest
 from django.core.management import call_command
 
 from django_redislock import locks
+from django_redislock.signals import lock_force_released
 from tests.commands import TerminalStream, call, run
 from tests.pages import acquired_before, postpone
 
@@ -182,3 +183,23 @@ def test_a_release_that_cannot_be_reported_happens(hold):
     with suppress(OSError):
         full.close()
     assert not any(lock.owned() for lock in held)
+
+
+def test_a_server_that_goes_away_ends_the_release(hold, disconnect, settings):
+    held = [hold(name, timeout=90 + number) for number, name in enumerate("abc")]
+    caches = settings.CACHES
+
+    def disconnect_after_the_first(using, **about):
+        disconnect()
+
+    lock_force_released.connect(disconnect_after_the_first)
+    try:
+        done = run("release", "--all", "--yes")
+    finally:
+        lock_force_released.disconnect(disconnect_after_the_first)
+        settings.CACHES = caches
+
+    assert done.returncode == 1
+    assert done.stdout.count("Released ") == 1
+    assert re.search("was not released, nor 1 after it: .*refused", done.stderr)
+    assert sum(lock.owned() for lock in held) == 2
