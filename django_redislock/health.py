@@ -148,7 +148,7 @@ def _exercise(server: Server, deadline: float, log: list[str]) -> Flow[None]:
         log.append("queue")
         place = yield Join(keys, waiter.token)
         try:
-            yield store.acquire(waiter, place.terms, None)
+            yield store.acquire(waiter, place.address, None)
             place.is_waiting = True
             yield from place.inbox.heartbeat()
             log.append("inspect")
