@@ -66,6 +66,11 @@ class ActiveLock(models.Model):
     def __str__(self) -> str:
         return printable(self.name)
 
+    @property
+    def aliases(self) -> list[str]:
+        """The cache aliases: several for a quorum lock."""
+        return [self.using, *[share.using for share in self.shares]]
+
     @classmethod
     def of(cls, name: str, using: str, info: LockInfo | None) -> ActiveLock:
         """Return a lock. Without `info`, it is free."""

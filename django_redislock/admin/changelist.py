@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from operator import attrgetter
 from typing import Any
 
+from django.contrib.admin.utils import label_for_field
 from django.contrib.admin.views.main import ChangeList
+from django.core.exceptions import ImproperlyConfigured
 from django.core.paginator import Paginator
 from django.http import HttpRequest
 
+from . import columns
 from .addresses import page_address
-from .columns import cells
 from .queryset import LockQuerySet
+from .reading import aliases_of, read_locks
 
 
 class LockPaginator(Paginator):  # type: ignore[type-arg]
@@ -25,29 +27,31 @@ class LockPaginator(Paginator):  # type: ignore[type-arg]
 
 
 class LockChangeList(ChangeList):
-    """Django's list with notes about locks that are missing, and links to a lock's cache alias."""
+    """Django's list with what was read for it, and links to a lock's cache alias."""
 
-    queryset: LockQuerySet
+    model_admin: Any
+    root_queryset: Any
     filter_specs: list[Any]
 
-    def get_filters_params(self, params: Any = None) -> dict[str, Any]:
-        # Without this, an address could have a lookup with a regular expression evaluated.
-        found = super().get_filters_params(params)
-        known = map(attrgetter("parameter_name"), self.list_filter)
-        for name in found.keys() - set(known):
-            del found[name]
-        return found
+    def get_queryset(self, request: HttpRequest, exclude_parameters: Any = None) -> Any:
+        if not isinstance(self.root_queryset, LockQuerySet):
+            raise ImproperlyConfigured(
+                f"{type(self.model_admin).__name__}.get_queryset() must return"
+                " super().get_queryset(request), narrowed by filter(), exclude() or none()."
+            )
+        return super().get_queryset(request, exclude_parameters)
 
     def get_results(self, request: HttpRequest) -> None:
+        self.reading = read_locks(request, self.model_admin.list_max)
+        self.is_complete = len(self.reading.rows) == self.reading.total
+        self.column_choices = [
+            (each.__name__, label_for_field(each, self.model), each in self.list_display)
+            for each in columns.CHOICES
+            if each is not columns.CHOICES[-1] or len(aliases_of(request)) > 1
+        ]
         super().get_results(request)
-        self.notes = self.queryset.notes
-        self.filters = {}
-        for spec in self.filter_specs:
-            self.filters[spec.parameter_name] = spec
-        # The page has the states above the list.
-        self.states = self.filters["state"].choices(self) if "state" in self.filters else ()
         for row in self.result_list:
-            row.cells = cells(row)
+            row.cells = columns.cells(row)
 
     @property
     def active_filters(self) -> str:

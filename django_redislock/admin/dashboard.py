@@ -10,7 +10,10 @@ from functools import cache, cached_property
 from operator import attrgetter
 from statistics import median
 from types import SimpleNamespace
+from typing import Any
 
+from django.contrib.admin import AdminSite
+from django.http import HttpRequest
 from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.utils.translation import pgettext
@@ -20,8 +23,8 @@ from ..conf import conf
 from ..engine import history
 from ..engine.history import Recent
 from ..engine.runners import run
-from ..lock_state import STALE, state_of_holding
-from ..manager import LockManager
+from ..lock_state import STALE, state_of, state_of_holding
+from ..manager import LockManager, locks
 from ..models import ActiveLock
 from ..snapshots import Event, Holding, LockInfo, Rates
 from ..text import printable, read_at
@@ -29,6 +32,7 @@ from . import timeline
 from .charts import Scale, columns
 from .outcomes import Outcome, legend, outcome
 from .queryset import LockQuerySet
+from .tasks import result_links
 from .timeline import BELOW, Row, listed, was_held
 
 WINDOWS = (5, 15, 60)
@@ -191,6 +195,47 @@ def read_activity(
         for name, found in manager.get_many(missing).items():
             locks[name] = replace(locks[name], info=found)
     return Activity(minutes, since, now, total, infos, locks, recent, rates, shows)
+
+
+def context(
+    request: HttpRequest, site: AdminSite, manager: LockManager, visible: LockQuerySet
+) -> dict[str, Any]:
+    """Return what the template of the page shows."""
+    minutes = minutes_of(request.GET.get("minutes"))
+    activity = read_activity(manager, minutes, visible if visible.tests else None)
+    locks_by_use = busiest(activity.locks.values())
+    stale = stale_holders(activity)
+    waited_for = contended(activity.locks.values())
+    problems = troubles(activity)
+    listed_problems = problems[:TROUBLES]
+    return {
+        "minutes": minutes,
+        "windows": WINDOWS,
+        "now": activity.now,
+        "aliases": [each.alias for each in locks.everywhere()],
+        "alias": manager.alias,
+        "using": "" if manager.alias == locks.alias else manager.alias,
+        "total": activity.total,
+        "read_count": len(activity.infos),
+        "waiting": sum(info.waiters for info in activity.infos),
+        "stale_locks": sum(state_of(info) is STALE for info in activity.infos),
+        # Only some of the locks were read, so more can have waiters or be stale.
+        "or_more": "+" if activity.total > len(activity.infos) else "",
+        "stale": stale[:MAX_STALE_ROWS],
+        "stale_count": len(stale),
+        "troubles": listed_problems,
+        "more_troubles": len(problems) - len(listed_problems),
+        "links": result_links(site, request, {each.holder.task_id for each in listed_problems}),
+        "chart": chart(activity, locks_by_use),
+        "busiest": locks_by_use,
+        "less_busy": len(activity.locks) - len(locks_by_use),
+        "contended": waited_for,
+        "top_wait": max((lock.longest_wait for lock in waited_for), default=0),
+        # The counts are of all locks, so a user who may not see all locks does not see them.
+        "rates": None if visible.tests else rate_chart(activity.rates),
+        "recent": activity.recent,
+        "kept": conf.history,
+    }
 
 
 def minutes_of(text: str | None) -> int:

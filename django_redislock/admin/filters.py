@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from django.contrib.admin import SimpleListFilter
@@ -17,7 +16,7 @@ from ..lock_state import STATES
 from ..manager import KINDS
 from ..models import ActiveLock
 from ..text import age, printable
-from .aliases import aliases_of
+from .reading import aliases_of
 
 if TYPE_CHECKING:
     from .changelist import LockChangeList
@@ -27,7 +26,7 @@ MOST_CHOICES = 30
 
 
 class LockFilter(SimpleListFilter):
-    """A filter that reads the locks: `matches` decides for each."""
+    """A filter for which `matches` decides about each lock."""
 
     known: Sequence[tuple[str, Any]] = ()
 
@@ -48,10 +47,9 @@ class HolderFilter(LockFilter):
     attribute: str
 
     def choices(self, changelist: LockChangeList) -> Iterator[Any]:  # type: ignore[override]
-        counts: Counter[str] = Counter()
-        value_of = attrgetter(f"holder.{self.attribute}")
-        for row in changelist.queryset.read:
-            counts.update(set(map(value_of, row.info.holders)))
+        counts: Counter[str | None] = Counter()
+        for row in changelist.root_queryset.rows:
+            counts.update({getattr(each.holder, self.attribute) for each in row.info.holders})
         labels: dict[str, Any] = {}
         if (chosen := self.value()) is not None:
             labels[chosen] = Truncator(printable(chosen)).chars(60)
@@ -80,19 +78,19 @@ class Kind(LockFilter):
 class State(LockFilter):
     title = pgettext_lazy("of a lock", "state")
     parameter_name = "state"
+    template = "admin/django_redislock/activelock/states.html"
     known = tuple((state.code, state.label) for state in STATES.values())
 
     def choices(self, changelist: LockChangeList) -> list[Any]:  # type: ignore[override]
         """Return the choices that a user needs, with the number of locks in each state if all
         locks were read."""
-        read = changelist.queryset.read
-        has_all = len(read) == changelist.queryset.held
-        counts = Counter(map(attrgetter("state.code"), read))
+        is_counted = changelist.is_complete
+        counts = Counter([row.state.code for row in changelist.root_queryset.rows])
         choices: list[Any] = []
         for code, choice in zip((None, *STATES), super().choices(changelist), strict=True):
-            if code and has_all:
+            if code and is_counted:
                 choice["display"] = f"{choice['display']} ({counts[code]})"
-            if choice["selected"] or not code or not has_all or counts[code]:
+            if choice["selected"] or not code or not is_counted or counts[code]:
                 choices.append(choice)
         return choices
 
@@ -137,9 +135,7 @@ class Age(LockFilter):
         return first is not None and age(first) > float(self.value() or 0)
 
 
-class Using(SimpleListFilter):
-    """Chooses the server that is asked, so it needs to read no lock."""
-
+class Using(LockFilter):
     title = _("cache alias")
     parameter_name = "using"
 
@@ -147,8 +143,8 @@ class Using(SimpleListFilter):
         aliases = aliases_of(request)
         return [(each.name, each.name) for each in aliases] if len(aliases) > 1 else []
 
-    def queryset(self, request: HttpRequest, queryset: Any) -> Any:
-        return queryset.using(self.value()) if self.value() in dict(self.lookup_choices) else None
+    def matches(self, row: ActiveLock) -> bool:
+        return self.value() in row.aliases or self.value() not in dict(self.lookup_choices)
 
 
 ALL = (State, Kind, Waiters, Age, Task, Host, Using)

@@ -1,33 +1,33 @@
-"""The data of the page of one lock: state, holders, waiters and history."""
+"""The page of one lock: state, holders, waiters and history."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from types import SimpleNamespace
+from typing import Any
 
+from django.contrib.admin import AdminSite
 from django.core.exceptions import ImproperlyConfigured
-from django.utils.translation import gettext as _
-from django.utils.translation import ngettext, pgettext
+from django.http import HttpRequest
+from django.utils.translation import pgettext
 from redis.exceptions import RedisError
 
-from ..advice import process_text
+from ..advice import advice, process_text
 from ..conf import conf
-from ..lock_state import (
-    COOLDOWN,
-    HANDOVER,
-    QUEUED,
-    is_overdue,
-    queued_task,
-    state_of,
-)
-from ..manager import LockManager
+from ..manager import LockManager, locks
+from ..models import ActiveLock
 from ..snapshots import Event, Holder, Holding, LockInfo, Waiter
-from ..text import age, printable, read_at, short_duration
+from ..text import read_at
 from . import timeline
 from .charts import Span
+from .holders import shown_holders
+from .reading import Alias, aliases_of
+from .tasks import can_be_revoked, result_links
 from .timeline import BEFORE, Row, clock, who
 
 WAITERS = 100
@@ -45,33 +45,17 @@ HOLDERS = 50
 
 @dataclass(frozen=True, slots=True)
 class LockDetails:
-    """The state, the waiters and the history of one lock."""
+    """The state, the waiters and the history of one lock on one cache alias."""
 
-    name: str
     alias: str
-    info: LockInfo | None = None
-    waiters: tuple[Waiter, ...] = ()
-    events: tuple[Event, ...] = ()
-    now: datetime = field(default_factory=partial(datetime.now, UTC))
-
-    @property
-    def holders(self) -> tuple[Holding, ...]:
-        return self.info.holders if self.info else ()
-
-    @property
-    def is_unknown(self) -> bool:
-        """Whether the lock is free and has no history."""
-        return not (self.info or self.events)
-
-    @property
-    def task_ids(self) -> set[str]:
-        parts: tuple[Holding | Waiter | Event, ...]
-        parts = (*self.holders, *self.waiters, *self.events)
-        return {part.holder.task_id for part in parts if part.holder.task_id}
+    info: LockInfo | None
+    waiters: tuple[Waiter, ...]
+    events: tuple[Event, ...]
+    now: datetime
 
 
 def read_lock(manager: LockManager, name: str) -> LockDetails:
-    """Ask Redis, in three round trips at most. Raises `ValueError` if the name is invalid."""
+    """Ask Redis, in three round trips at most."""
     info = manager.get(name)
     events = manager.history(name, PAST) if conf.history else ()
     waiters = manager.queue(name, WAITERS) if info and info.waiters else ()
@@ -79,105 +63,77 @@ def read_lock(manager: LockManager, name: str) -> LockDetails:
         now = read_at(info.first)
     else:
         now = max([datetime.now(UTC), *(event.at for event in events)])
-    return LockDetails(name, manager.alias, info, waiters, events, now)
+    return LockDetails(manager.alias, info, waiters, events, now)
 
 
-def find_lock(
-    managers: Sequence[LockManager], name: str, away: list[tuple[str, Exception]]
-) -> LockDetails:
-    """Read a lock from the first alias that has it. A link in Django's log of actions names none.
+def find_lock(aliases: Sequence[Alias], name: str) -> LockDetails:
+    """Read a lock from the first alias that has it, or had it.
 
-    Aliases that cannot be read are added to `away`. If the first one is among them, and no other
-    has the lock, the error is raised.
+    If no other has it, and the first alias cannot be read, this raises the error.
     """
-    unknown = None
-    for manager in managers:
-        try:
-            found = read_lock(manager, name)
-        except (RedisError, ImproperlyConfigured) as error:
-            away.append((manager.alias, error))
-            continue
-        if not found.is_unknown:
-            return found
-        unknown = unknown or found
-    if unknown is None or unknown.alias != managers[0].alias:
-        raise away[0][1]
-    return unknown
+    found = [read_lock(each.manager, name) for each in aliases if not each.error]
+    known = [each for each in found if each.info or each.events]
+    if aliases[0].error and not known:
+        raise aliases[0].error
+    return (known or found)[0]
 
 
-def state_text(lock: LockDetails) -> str:
-    """Return one sentence with the holder, the renewal and the waiters."""
-    parts = {
-        "held": _held_text(lock),
-        "renewed": _renewal_text(lock),
-        "waiting": _waiting_text(lock),
+def context(
+    request: HttpRequest,
+    site: AdminSite,
+    lock: LockDetails,
+    row: ActiveLock,
+    *,
+    may_release: bool,
+) -> dict[str, Any]:
+    """Return what the template of the page shows."""
+    _add_shares(request, row)
+    shown = shown_holders(row) if lock.info else []
+    holders = lock.info.holders if lock.info else ()
+    cards = []
+    for holding, holder in zip(holders[:HOLDERS], shown, strict=False):
+        can_revoke = may_release and holding.timeout and can_be_revoked(holding.holder.task_id)
+        cards.append((holding, json.dumps([holder]) if can_revoke else ""))
+    parts: tuple[Holding | Waiter | Event, ...] = (*holders, *lock.waiters, *lock.events)
+    return {
+        "row": row,
+        "several_aliases": len(locks.everywhere()) > 1,
+        "lock": lock.info,
+        "now": lock.now,
+        "verdict": advice(lock.info, partial(clock, now=lock.now)),
+        "links": result_links(site, request, {each.holder.task_id for each in parts}),
+        "cards": cards,
+        "more_holders": len(holders) - len(cards),
+        "waiters": lock.waiters,
+        "waiters_have_metadata": any(each.metadata for each in lock.waiters),
+        "events": lock.events,
+        "events_have_metadata": any(each.metadata for each in lock.events),
+        "chart": _chart(lock),
+        "keeps_history": conf.history,
+        "seen": json.dumps(shown) if may_release and shown else "",
     }
-    # Translators: the state of a lock, in one sentence. Each part is a text of its own here.
-    if parts["renewed"]:
-        return _("%(held)s; %(renewed)s; %(waiting)s.") % parts
-    return (_("%(held)s; %(waiting)s.") if parts["waiting"] else _("%(held)s.")) % parts
 
 
-def _held_text(lock: LockDetails) -> str:
-    if not lock.info:
-        return _("Nobody holds it now")
-    if not lock.info.first:
-        return _("Being handed over to the next waiter")
-    longest = short_duration(max(map(age, lock.holders)))
-    if lock.info.state == "cooldown":
-        return _("Released; in cooldown (at_least_for)")
-    if len(lock.holders) > 1:
-        parts = {"count": len(lock.holders), "time": longest}
-        return _("Held by %(count)d, the longest for %(time)s") % parts
-    if queued := queued_task(lock.info.first):
-        parts = {"task": printable(queued.task_name), "time": longest}
-        return _("Queued: %(task)s was sent %(time)s ago") % parts
-    parts = {"holder": who(lock.info.first.holder), "time": longest}
-    return _("Held by %(holder)s for %(time)s") % parts
+def _add_shares(request: HttpRequest, row: ActiveLock) -> None:
+    """Add the other servers of a quorum lock, as far as they can be read."""
+    token = row.primary.token if row.primary and row.info.kind == "quorum" else None
+    for alias in aliases_of(request) if token else ():
+        with suppress(RedisError, ImproperlyConfigured):
+            is_other = alias.name != row.using and not alias.error
+            share = alias.manager.get(row.name) if is_other else None
+            if share and any(each.token == token for each in share.holders):
+                row.shares += (ActiveLock.of(row.name, alias.name, share),)
 
 
-def _renewal_text(lock: LockDetails) -> str:
-    if not lock.info or state_of(lock.info) in (HANDOVER, COOLDOWN, QUEUED):
-        return ""
-    if any(map(is_overdue, lock.holders)):
-        return _("renewal overdue")
-    ages = [each.since_renewal for each in lock.holders if each.renewed and each.timeout]
-    if not ages:
-        left = {"time": short_duration(max(holding.ttl for holding in lock.holders))}
-        is_off = not all(holding.renews_later for holding in lock.holders)
-        return (
-            _("not renewed, expires in %(time)s") if is_off else _("expires in %(time)s")
-        ) % left
-    if len(lock.holders) > 1:
-        return _("all renewed in the last %(time)s") % {"time": short_duration(max(ages))}
-    return _("renewed %(time)s ago") % {"time": short_duration(ages[0])}
-
-
-def _waiting_text(lock: LockDetails) -> str:
-    count = lock.info.waiters if lock.info else 0
-    if not count:
-        return _("nobody waits") if lock.info else ""
-    if not lock.waiters:
-        return ngettext("%(count)d waits", "%(count)d wait", count) % {"count": count}
-    text = ngettext(
-        "%(count)d waits, for %(time)s",
-        "%(count)d wait, the first for %(time)s",
-        count,
-    )
-    return text % {"count": count, "time": short_duration(lock.waiters[0].waited)}
-
-
-# The timeline
-
-
-def chart(lock: LockDetails) -> SimpleNamespace | None:
+def _chart(lock: LockDetails) -> SimpleNamespace | None:
     """Return a timeline with a row for each recent holder, each holder and each waiter."""
     now, rows = lock.now, []
     for event in reversed(lock.events[:DRAWN]):
         held = timeline.span_of_event(event) if timeline.was_held(event) else None
         wait = timeline.wait_of_event(event)
         rows.append(_row(event.holder, clock(event.at, now), held, wait))
-    for holding in [each for each in lock.holders if each.timeout][:DRAWN]:
+    holders = lock.info.holders if lock.info else ()
+    for holding in [each for each in holders if each.timeout][:DRAWN]:
         held, wait = timeline.span_of_holding(holding, now), timeline.wait_of_holding(holding)
         rows.append(_row(holding.holder, pgettext("of a lock", "now"), held, wait))
     for waiter in lock.waiters[: DRAWN // 2]:

@@ -1,22 +1,20 @@
-"""The locks as Django's admin asks for them: a query set whose rows come from Redis."""
+"""The locks as Django's admin asks for them: a query set that is a list."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from copy import copy
-from operator import attrgetter
+from functools import cached_property
+from operator import attrgetter, contains, eq
 from types import SimpleNamespace
 from typing import Any
 
-from django.core.exceptions import FieldError, ImproperlyConfigured
+from django.core.exceptions import FieldError
 from django.db.models import Q
-from redis.exceptions import RedisError
 
+from ..lock_state import SEVERITY
 from ..models import ActiveLock
-from .aliases import Alias
-from .columns import SORT_KEYS
-from .wording import alias_away_text, part_text
+from ..snapshots import Holding
+from ..text import holder_text, task_text
 
 LockTest = Callable[[ActiveLock], bool]
 
@@ -24,263 +22,124 @@ FIELDS = {"pk": "name", "name": "name", "using": "using"}
 """The fields of a lookup, each with the attribute of `ActiveLock` that it reads."""
 
 LOOKUPS: Mapping[str, Callable[[str, Any], bool]] = {
-    "exact": lambda text, value: text == value,
+    "exact": eq,
+    "in": lambda text, values: text in values,
+    "contains": contains,
+    "startswith": str.startswith,
+    "endswith": str.endswith,
     "iexact": lambda text, value: text.casefold() == value.casefold(),
-    "in": lambda text, value: text in value,
-    "contains": lambda text, value: value in text,
     "icontains": lambda text, value: value.casefold() in text.casefold(),
-    "startswith": lambda text, value: text.startswith(value),
     "istartswith": lambda text, value: text.casefold().startswith(value.casefold()),
-    "endswith": lambda text, value: text.endswith(value),
     "iendswith": lambda text, value: text.casefold().endswith(value.casefold()),
-    "regex": lambda text, value: re.search(value, text) is not None,
-    "iregex": lambda text, value: re.search(value, text, re.IGNORECASE) is not None,
 }
 
-ORDERS = {*SORT_KEYS, *map("-{}".format, SORT_KEYS)}
 
-BY_EXPIRY = ("lease",)
-"""The order in which a server returns locks, so that one page can be read on its own."""
+def _of_holder(value: Callable[[Holding], Any]) -> Callable[[ActiveLock], Any]:
+    return lambda row: value(row.primary) if row.primary else None
 
-expiry, urgency = attrgetter("expires_at", "name"), attrgetter("urgency")
+
+SORT_KEYS: Mapping[str, Callable[[ActiveLock], Any]] = {
+    "name": attrgetter("name"),
+    "state": lambda row: SEVERITY[row.state.code],
+    "lease": attrgetter("expires_at"),
+    "waiters": attrgetter("info.waiters"),
+    "age": _of_holder(lambda holding: -holding.acquired_at.timestamp()),
+    "holder": _of_holder(holder_text),
+    "task": _of_holder(lambda holding: task_text(holding) or None),
+    "fencing_token": _of_holder(attrgetter("fence_token")),
+    "kind": attrgetter("info.kind"),
+    "using": attrgetter("using"),
+}
+"""The values by which the columns are sorted. None comes last in both directions."""
 
 
 class LockQuerySet:
-    """The locks that a user may see: the part of Django's `QuerySet` that fits rows from Redis.
+    """The locks that a user may see: the part of Django's `QuerySet` that fits a list.
 
     A lookup can use `name` (or `pk`) and `using`, the cache alias. It is evaluated in Python.
-    A query set is lazy, and reads the locks at most once.
+    A query set is lazy, and finds its locks at most once.
     """
 
     model = ActiveLock
 
     totally_ordered = True
-    """Names break ties, so Django's list (from 6.1 on) needs no further column."""
+    """The locks have an order already, so Django's list (from 6.1 on) adds no column."""
 
     query = SimpleNamespace(select_related=True, order_by=())
     """For Django's list: no relation needs to be joined, and no order is given."""
 
-    restrictions: tuple[LockTest, ...] = ()
-    """The tests of the locks that exist for the user."""
-
-    conditions: tuple[LockTest, ...] = ()
-    """The tests of the filters."""
-
-    ordering: tuple[str, ...] = ()
-    pattern: str | None = None
-    alias: str | None = None
-
-    # After the locks were read
-
-    held: int
-    """How many locks match the search."""
-
-    read: list[ActiveLock]
-    """The locks that were read to find the rows."""
-
-    is_filtered: bool
-    """Whether the rows are chosen one by one from the locks that were read."""
-
-    unreachable: list[str]
-    """Sentences that say which cache aliases could not be read, and why."""
-
-    notes: list[str]
-    """These, and a sentence on locks that are missing because there are too many."""
-
     def __init__(
-        self,
-        aliases: Callable[[], Sequence[Alias]],
-        *,
-        list_max: int,
-        page_depth: int,
-        page_size: int,
+        self, find: Callable[[], list[ActiveLock]], tests: tuple[LockTest, ...] = ()
     ) -> None:
-        # A call, because a mistake in CACHES must not be an error before Redis is read.
-        self.aliases = aliases
-        self.list_max = list_max
-        self.page_depth = page_depth
-        self.page_size = page_size
-        self._is_read = False
+        self._find = find
+        self.tests = tests
 
-    def _changed(self, **changes: Any) -> LockQuerySet:
-        clone = copy(self)
-        vars(clone).update(changes, _is_read=False)
-        return clone
-
-    # What a subclass of the admin can use
+    @cached_property
+    def rows(self) -> list[ActiveLock]:
+        """The locks. Raises an error of redis-py if no cache alias can be read."""
+        return self._find()
 
     def all(self) -> LockQuerySet:
         """Return the same locks."""
         return self
+
+    distinct = all
 
     def filter(self, *args: Any, **lookups: Any) -> LockQuerySet:
         """Return the locks that match all the lookups, too."""
         if not (any(args) or lookups):
             return self
         condition = _condition(args, lookups)
-        return self.restrict(lambda lock: _matches(condition, lock))
+        return self.where(lambda lock: _matches(condition, lock))
 
     def exclude(self, *args: Any, **lookups: Any) -> LockQuerySet:
         """Return the locks that do not match all the lookups."""
-        condition = ~_condition(args, lookups)
-        return self.restrict(lambda lock: _matches(condition, lock))
+        return self.filter(~_condition(args, lookups))
 
     def none(self) -> LockQuerySet:
         """Return no locks."""
         return self.filter(name__in=())
 
-    def restrict(self, test: LockTest) -> LockQuerySet:
-        """Return the locks that pass the test, too. The others count as if they did not exist."""
-        return self._changed(restrictions=(*self.restrictions, test))
+    def where(self, test: LockTest) -> LockQuerySet:
+        """Return the locks that pass the test, too."""
+        return LockQuerySet(lambda: [*filter(test, self.rows)], (*self.tests, test))
 
     def matches(self, lock: ActiveLock) -> bool:
-        """Return whether the lock is one of these, apart from filters and the search.
+        """Return whether the lock passes all tests. It need not be one that was read.
 
         Raises:
             FieldError: A lookup is not supported.
         """
-        return all(test(lock) for test in self.restrictions)
-
-    # What Django's list, its filters and its search use
-
-    def where(self, test: LockTest) -> LockQuerySet:
-        """Return the locks that pass the test of a filter, too."""
-        return self._changed(conditions=(*self.conditions, test))
-
-    def using(self, alias: str) -> LockQuerySet:
-        """Return the locks of one cache alias."""
-        return self._changed(alias=alias)
-
-    def search(self, text: str) -> LockQuerySet:
-        """Return the locks with the text in their names. `*` is any text, `?` any character."""
-        has_wildcards = "*" in text or "?" in text
-        return self._changed(pattern=text if has_wildcards else f"*{text}*")
+        return all(test(lock) for test in self.tests)
 
     def order_by(self, *columns: str) -> LockQuerySet:
         """Return the locks in another order. Unknown columns are left out."""
-        known = tuple(filter(ORDERS.__contains__, columns))
-        return self._changed(ordering=known) if known != self.ordering else self
-
-    def distinct(self) -> LockQuerySet:
-        """Return the same locks: none is there twice."""
-        return self
+        known = [each for each in columns if each.removeprefix("-") in SORT_KEYS]
+        return LockQuerySet(lambda: _ordered(self.rows, known), self.tests) if known else self
 
     def count(self) -> int:
-        """Return how many locks there are to page through."""
-        if not self._is_read:
-            self._load(0, self.page_size)
-        return self._total
+        return len(self.rows)
 
-    def __len__(self) -> int:
-        return self.count()
+    __len__ = count
 
     def __iter__(self) -> Iterator[ActiveLock]:
-        return iter(self[0 : self.count()])
+        return iter(self.rows)
 
-    def __getitem__(self, wanted: slice) -> list[ActiveLock]:
-        if not self._is_read:
-            self.count()
-        start, stop = wanted.start or 0, min(wanted.stop, self._total)
-        if not self._start <= start <= stop <= self._start + len(self._rows):
-            self._load(start, stop)
-        return self._rows[start - self._start : stop - self._start]
+    def __getitem__(self, place: slice) -> list[ActiveLock]:
+        return self.rows[place]
 
     def _clone(self) -> list[ActiveLock]:
         """Return the rows. Django's list calls this if they fit on one page."""
-        return self[0 : self._total]
-
-    @property
-    def matching(self) -> int:
-        """How many locks match the search and the filters, as far as locks were read."""
-        if not self._is_read:
-            self.count()
-        return self._total if self.is_filtered else self.held
-
-    # Reading
-
-    def _load(self, start: int, stop: int) -> None:
-        """Read the rows from `start` to `stop`, or all if they are filtered, or if they are few.
-
-        Raises the error of redis-py, or `ImproperlyConfigured`, if no cache alias answers.
-        """
-        aliases = self.aliases()
-        if self.alias:
-            aliases = [each for each in aliases if each.name == self.alias]
-        is_sorted = self.ordering not in ((), BY_EXPIRY)
-        self.is_filtered = bool(self.restrictions or self.conditions or is_sorted)
-        several, bound = len(aliases) > 1, self.list_max
-        if self.is_filtered:
-            rows = self._read(aliases, 0, bound)
-        elif not self.ordering:
-            rows = self._read(aliases, 0, self.page_size)
-            if len(rows) < self.held <= bound:
-                rows = self._read(aliases, 0, bound)
-        if self.is_filtered or (not self.ordering and len(rows) == self.held <= bound):
-            for test in self.conditions:
-                rows = [*filter(test, rows)]
-            rows = self._ordered(rows) if self.ordering else sorted(rows, key=urgency)
-            self._start, self._total, self._rows = 0, len(rows), rows
-            looked = len(self.read)
-        else:
-            bound = bound if several else self.page_depth
-            rows = self._read(aliases, 0 if several else start, min(stop, bound))
-            if several:
-                rows = self.read = sorted(rows, key=expiry)[start:stop]
-            self._start, self._total, self._rows = start, min(self.held, bound), rows
-            looked = self._total
-        self._is_read = True
-        self.notes = self.unreachable
-        if looked < self.held:
-            self.notes = [*self.unreachable, part_text(self)]
-
-    def _ordered(self, rows: list[ActiveLock]) -> list[ActiveLock]:
-        rows = sorted(rows, key=expiry)
-        for column in reversed(self.ordering):
-            key = SORT_KEYS[column.removeprefix("-")]
-            known = [row for row in rows if key(row) is not None]
-            unknown = [row for row in rows if key(row) is None]
-            known.sort(key=key, reverse=column.startswith("-"))
-            rows = known + unknown
-        return rows
-
-    def _read(self, aliases: Sequence[Alias], start: int, stop: int) -> list[ActiveLock]:
-        rows: list[ActiveLock] = []
-        errors: list[Exception] = []
-        self.held = 0
-        self.read = rows
-        self.unreachable = []
-        for alias in aliases:
-            try:
-                if alias.error:
-                    raise alias.error
-                page = alias.manager.page(self.pattern, start=min(start, stop), stop=stop)
-            except (RedisError, ImproperlyConfigured) as error:
-                errors.append(error)
-                self.unreachable.append(alias_away_text(alias.name, error))
-            else:
-                rows += [ActiveLock.of(info.name, alias.name, info) for info in page.infos]
-                self.held += page.total
-        if errors and len(errors) == len(aliases):
-            raise errors[0]
-        if self.restrictions:
-            self.read = [*filter(self.matches, rows)]
-        if len(aliases) > 1:
-            self.read = without_shares(self.read)
-        self.held -= len(rows) - len(self.read)
-        return self.read
+        return self.rows
 
 
-def without_shares(rows: Sequence[ActiveLock]) -> list[ActiveLock]:
-    """Return one row for each quorum lock, with the rows of its other servers as its shares."""
-    found: dict[tuple[str, str] | int, ActiveLock] = {}
-    for row in rows:
-        # A holder has the same lock token on all servers of a quorum lock.
-        holding = row.primary if row.info.kind == "quorum" else None
-        key = (row.name, holding.token) if holding else id(row)
-        first = found.setdefault(key, row)
-        if first is not row:
-            first.shares += (row,)
-    return list(found.values())
+def _ordered(rows: list[ActiveLock], columns: Sequence[str]) -> list[ActiveLock]:
+    for column in reversed(columns):
+        key = SORT_KEYS[column.removeprefix("-")]
+        known = [row for row in rows if key(row) is not None]
+        unknown = [row for row in rows if key(row) is None]
+        rows = sorted(known, key=key, reverse=column.startswith("-")) + unknown
+    return rows
 
 
 def _condition(args: tuple[Any, ...], lookups: dict[str, Any]) -> Q:
@@ -288,7 +147,9 @@ def _condition(args: tuple[Any, ...], lookups: dict[str, Any]) -> Q:
     values = {
         name: tuple(value) if name.endswith("__in") else value for name, value in lookups.items()
     }
-    return Q(*(arg for arg in args if arg), **values)
+    condition = Q(*filter(None, args), **values)
+    _matches(condition, ActiveLock(name=""))  # raises an error if a lookup is not supported
+    return condition
 
 
 def _matches(condition: Any, lock: ActiveLock) -> bool:
@@ -315,4 +176,4 @@ def _matches_lookup(lookup: str, value: Any, lock: ActiveLock) -> bool:
         raise FieldError(
             f"Locks cannot be filtered by {lookup!r}. Fields: {fields}. Lookups: {lookups}."
         )
-    return test(str(getattr(lock, FIELDS[field])), value)
+    return test(getattr(lock, FIELDS[field]), value)

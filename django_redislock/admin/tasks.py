@@ -25,7 +25,9 @@ SIGNAL = "SIGTERM"
 """The signal for the pool process of a task that runs."""
 
 
-def result_links(site: AdminSite, request: HttpRequest, task_ids: Iterable[str]) -> dict[str, str]:
+def result_links(
+    site: AdminSite, request: HttpRequest, task_ids: Iterable[str | None]
+) -> dict[str, str]:
     """Return the address of the page of each task that has a result, in one query.
 
     None where the app is not installed, its model is not in this admin site,
@@ -33,7 +35,7 @@ def result_links(site: AdminSite, request: HttpRequest, task_ids: Iterable[str])
     """
     model_admin = _model_admin(site)
     # The sender of a task chooses its id, and not every database accepts every text.
-    wanted = {each for each in task_ids if each == printable(each) and len(each) <= LONGEST}
+    wanted = {each for each in task_ids if each and each == printable(each)[:LONGEST]}
     if not wanted or model_admin is None or not model_admin.has_view_permission(request):
         return {}
     found = model_admin.get_queryset(request).filter(task_id__in=wanted)
@@ -53,7 +55,7 @@ def _model_admin(site: AdminSite) -> Any:
 
 def can_be_revoked(task_id: str | None) -> bool:
     """Return whether Celery is installed, and the holder is a task."""
-    return bool(task_id) and len(task_id or "") <= LONGEST and find_spec("celery") is not None
+    return 0 < len(task_id or "") <= LONGEST and find_spec("celery") is not None
 
 
 def revoke(task_id: str, *, terminate: bool) -> int:

@@ -1,9 +1,8 @@
-"""Texts about locks and holders that are safe to show."""
+"""The messages of the admin, and its entries in Django's log of admin actions."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
@@ -13,11 +12,8 @@ from ..lock_state import renewal_interval
 from ..manager import locks
 from ..snapshots import Holding, LockInfo
 from ..text import age, error_text, holder_text, printable, short_duration, task_text
+from .holders import HolderCheck, ShownHolder
 from .timeline import listed
-
-if TYPE_CHECKING:
-    from .queryset import LockQuerySet
-    from .shown_holders import ShownHolder
 
 NAMES_IN_MESSAGE = 5
 
@@ -29,8 +25,38 @@ LOG_GONE = "Not released, because the holder no longer had the lock"
 LOG_REVOKED = "Revoked the task of the holder"
 """How the log entry of a revocation begins."""
 
-Released = Sequence[tuple["ShownHolder", Holding]]
-"""The holders that were released."""
+Released = Sequence[tuple[ShownHolder, Holding]]
+
+
+def log_text(seen: ShownHolder, holding: Holding, event: str) -> str:
+    """Return the text of an entry in the log of admin actions, which is always in English."""
+    task = task_text(holding)
+    held_by = f"{holder_text(holding)}, task {task}" if task else holder_text(holding)
+    where = f" on {printable(seen.using)}" if seen.using not in ("", locks.alias) else ""
+    return (
+        f"{event}{where}. Held by {held_by} for {short_duration(age(holding))};"
+        f" fencing token {holding.fence_token}."
+    )
+
+
+def away_text(error: BaseException, alias: str = "") -> str:
+    facts = {"alias": printable(alias), "error": error_text(error)}
+    if not alias:
+        return _("The locks cannot be read: %(error)s") % facts
+    return _("The locks of “%(alias)s” cannot be read: %(error)s") % facts
+
+
+def left_out_texts(check: HolderCheck) -> list[str]:
+    """Return why holders are left out of a release."""
+    texts = [away_text(error, alias) for alias, error in check.away]
+    if check.denied:  # without a word of which
+        text = ngettext(
+            "%(count)d holder was left out, because you may not release its lock.",
+            "%(count)d holders were left out, because you may not release their locks.",
+            check.denied,
+        )
+        texts.append(text % {"count": check.denied})
+    return texts
 
 
 def change_text(seen: ShownHolder, info: LockInfo | None) -> str:
@@ -48,74 +74,43 @@ def _who(holder: str, fence_token: int) -> str:
     return _("%(holder)s (fencing token %(fence)s)") % facts
 
 
-def log_text(seen: ShownHolder, holding: Holding, event: str) -> str:
-    """Return the text of an entry in the log of admin actions, which is always in English."""
-    task = task_text(holding)
-    held_by = f"{holder_text(holding)}, task {task}" if task else holder_text(holding)
-    where = f" on {printable(seen.using)}" if seen.using not in ("", locks.alias) else ""
-    return (
-        f"{event}{where}. Held by {held_by} for {short_duration(age(holding))};"
-        f" fencing token {holding.fence_token}."
+def gone_text(gone: Sequence[tuple[ShownHolder, LockInfo | None]]) -> str:
+    shown = [change_text(*each) for each in gone[:NAMES_IN_MESSAGE]]
+    shown += ["…"] if len(gone) > NAMES_IN_MESSAGE else []
+    return ngettext(
+        "Skipped %(count)d lock that changed after you opened the page: %(changes)s",
+        "Skipped %(count)d locks that changed after you opened the page: %(changes)s",
+        len(gone),
+    ) % {"count": len(gone), "changes": sentences(shown)}
+
+
+def unlogged_text(unlogged: Released, error: Exception) -> str:
+    """Return which locks were not released, because nothing could be written to the log."""
+    names = [f"“{printable(seen.name)}”" for seen, _holding in unlogged[:NAMES_IN_MESSAGE]]
+    names += ["…"] if len(unlogged) > NAMES_IN_MESSAGE else []
+    facts = {"count": len(unlogged), "names": listed(names), "error": type(error).__name__}
+    text = ngettext(
+        "%(count)d lock was not released, because its release could not be written to the log of "
+        "admin actions (%(error)s): %(names)s.",
+        "%(count)d locks were not released, because their release could not be written to the "
+        "log of admin actions (%(error)s): %(names)s.",
+        len(unlogged),
     )
-
-
-def away_text(error: Exception) -> str:
-    return _("The locks cannot be read: %(error)s") % {"error": error_text(error)}
-
-
-def alias_away_text(alias: str, error: Exception) -> str:
-    facts = {"alias": printable(alias), "error": error_text(error)}
-    return _("The locks of “%(alias)s” cannot be read: %(error)s") % facts
-
-
-def part_text(queryset: LockQuerySet) -> str:
-    """Return what the list does not show."""
-    facts = {"held": queryset.held, "looked": len(queryset.read), "total": queryset.count()}
-    if queryset.is_filtered:
-        text = ngettext(
-            "%(held)d active lock matches the search. The filters and the order are of the "
-            "%(looked)d whose leases end first. Search by name for the others.",
-            "%(held)d active locks match the search. The filters and the order are of the "
-            "%(looked)d whose leases end first. Search by name for the others.",
-            queryset.held,
-        )
-    else:
-        text = ngettext(
-            "There is %(held)d active lock. The pages go as far as the %(total)d whose leases "
-            "end first. Search by name for the others.",
-            "There are %(held)d active locks. The pages go as far as the %(total)d whose leases "
-            "end first. Search by name for the others.",
-            queryset.held,
-        )
     return text % facts
 
 
 def released_text(released: Released) -> str:
+    """Return what was released, and by when the holders know."""
     if not released:
         return _("Nothing was released.")
-    learnt = learnt_text(holding for _seen, holding in released)
-    return sentences([_released(released), learnt])
-
-
-def _released(released: Released) -> str:
     # A quorum lock has the same holder on each of its servers.
-    holders = {holding.token: seen for seen, holding in released}
-    names = {(seen.using, seen.name) for seen in holders.values()}
-    if len(names) < len(holders):
-        # Others may hold what has several holders.
-        text = ngettext("Released %(count)d holder.", "Released %(count)d holders.", len(holders))
-        return text % {"count": len(holders)}
-    if len(names) == 1:
-        return _("Released “%(name)s”.") % {"name": printable(released[0][0].name)}
-    text = ngettext("Released %(count)d lock.", "Released %(count)d locks.", len(names))
-    return text % {"count": len(names)}
-
-
-def learnt_text(holdings: Iterable[Holding]) -> str:
-    """Return by when the holders know that their locks are lost, and what they do until then."""
-    held = [each for each in holdings if each.timeout]
+    holders = {holding.token: (seen, holding) for seen, holding in released}
+    texts = [_("Released “%(name)s”.") % {"name": printable(released[0][0].name)}]
+    if len(holders) > 1:
+        text = ngettext("Released %(count)d lock.", "Released %(count)d locks.", len(holders))
+        texts = [text % {"count": len(holders)}]
+    held = [holding for _seen, holding in holders.values() if holding.timeout]
     renewed = [renewal_interval(each) for each in held if each.renewed]
-    texts = []
     if renewed:
         text = _("The holder learns of it within %(seconds)s, and may keep writing until then.")
         texts += [text % {"seconds": short_duration(max(renewed))}]
@@ -136,43 +131,3 @@ def revoked_text(task_id: str, workers: int) -> str:
         workers,
     )
     return text % {"task": task_id, "count": workers}
-
-
-def unlogged_text(unlogged: Sequence[tuple[ShownHolder, Exception]]) -> str:
-    """Return which locks were not released, because nothing could be written to the log."""
-    names = [f"“{printable(seen.name)}”" for seen, _error in unlogged[:NAMES_IN_MESSAGE]]
-    if len(unlogged) > NAMES_IN_MESSAGE:
-        names += ["…"]
-    facts = {
-        "count": len(unlogged),
-        "names": listed(names),
-        "error": type(unlogged[0][1]).__name__,
-    }
-    text = ngettext(
-        "%(count)d lock was not released, because its release could not be written to the log of "
-        "admin actions (%(error)s): %(names)s.",
-        "%(count)d locks were not released, because their release could not be written to the "
-        "log of admin actions (%(error)s): %(names)s.",
-        len(unlogged),
-    )
-    return text % facts
-
-
-def denied_text(count: int) -> str:
-    """Return that holders were left out, without a word of which."""
-    return ngettext(
-        "%(count)d holder was left out, because you may not release its lock.",
-        "%(count)d holders were left out, because you may not release their locks.",
-        count,
-    ) % {"count": count}
-
-
-def gone_text(gone: Sequence[tuple[ShownHolder, LockInfo | None]]) -> str:
-    shown = [change_text(*each) for each in gone[:NAMES_IN_MESSAGE]]
-    if len(gone) > NAMES_IN_MESSAGE:
-        shown += ["…"]
-    return ngettext(
-        "Skipped %(count)d lock that changed after you opened the page: %(changes)s",
-        "Skipped %(count)d locks that changed after you opened the page: %(changes)s",
-        len(gone),
-    ) % {"count": len(gone), "changes": sentences(shown)}

@@ -13,13 +13,22 @@ from ..admin.outcomes import outcome
 from ..admin.timeline import clock, who
 from ..advice import process_text
 from ..lock_state import queued_task, renewal_interval, state_of_holding
-from ..text import age, holder_text, printable, redacted_metadata, short_duration, task_text
+from ..text import (
+    age,
+    error_text,
+    holder_text,
+    printable,
+    redacted_metadata,
+    short_duration,
+    task_text,
+)
 
 register = template.Library()
 
 register.filter("age", age)
 register.filter("clock", clock)
 register.filter("duration", short_duration)
+register.filter("error_text", error_text)
 register.filter("holder", holder_text)
 register.filter("outcome", outcome)
 register.filter("printable", printable)

@@ -75,8 +75,8 @@ class TestTenant:
     def test_the_filters_offer_nothing_of_others(self, hold, releaser):
         with locks.lock("ours:task"):
             hold("theirs:task")
-            looked_at = releaser.get(LIST).context["cl"].queryset.read
-        assert {lock.name for lock in looked_at} == {"ours:1", "ours:2", "ours:task"}
+            rows = releaser.get(LIST).context["cl"].root_queryset.rows
+        assert {lock.name for lock in rows} == {"ours:1", "ours:2", "ours:task"}
 
     def test_the_page_of_a_lock(self, releaser):
         assert releaser.get(f"{LIST}ours_3A1/change/").status_code == 200
@@ -136,7 +136,7 @@ class TestTenant:
         assert "theirs" not in text_of(page)
 
     def test_release_all_that_match(self, releaser, held):
-        page = releaser.post(RELEASE, {"all": "yes", "shown_count": "2"})
+        page = releaser.post(RELEASE, {"all": "yes"})
         releaser.post(RELEASE, {"seen": page.context["seen"], "confirmed": "yes"})
 
         assert {row.name for row in page.context["held"]} == {"ours:1", "ours:2"}
@@ -154,7 +154,7 @@ def test_a_lock_that_can_be_seen_but_not_released(serve, releaser, held):
 
     listed = text_of(releaser.get(LIST))
     page = releaser.get(f"{LIST}theirs_3A1/change/")
-    everything = releaser.post(RELEASE, {"all": "yes", "shown_count": "3"})
+    everything = releaser.post(RELEASE, {"all": "yes"})
 
     assert "theirs:1" in listed
     assert page.status_code == 200
@@ -165,24 +165,12 @@ def test_a_lock_that_can_be_seen_but_not_released(serve, releaser, held):
     assert held["theirs:1"].owned()
 
 
-def test_a_release_permission_without_obj_still_works(serve, held):
-    class NobodyReleases(ActiveLockAdmin):
-        def has_release_permission(self, request):
-            return request.user.username == "boss"
-
-    serve(NobodyReleases)
-    client = user_with("view_activelock", "release_activelock")
-
-    assert client.get(f"{LIST}ours_3A1/change/").status_code == 200
-    assert confirm(client, seen(held["ours:1"])).status_code == 403
-    assert held["ours:1"].owned()
-
-
 QUERIES = [
     (lambda all_: all_.exclude(name__startswith="theirs"), {"ours:1", "ours:2"}),
     (lambda all_: all_.filter(Q(pk="ours:1") | Q(name__in=["theirs:1"])), {"ours:1", "theirs:1"}),
     (lambda all_: all_.filter(~Q(name__endswith="1"), using="default"), {"ours:2"}),
-    (lambda all_: all_.filter(name__regex=r"^o").exclude(name="ours:1"), {"ours:2"}),
+    (lambda all_: all_.filter(name__istartswith="O").exclude(name="ours:1"), {"ours:2"}),
+    (lambda all_: all_.filter(name__in=iter(["ours:1", "ours:2"])), {"ours:1", "ours:2"}),
     (lambda all_: all_.none(), set()),
 ]
 
@@ -217,10 +205,10 @@ def test_a_queryset_of_the_database_is_refused(serve, releaser):
 
     serve(Database)
 
-    response = releaser.get(LIST)
-
-    assert response.status_code == 503
-    assert "Database.get_queryset() must return super()" in text_of(response)
+    for query in ({}, {"q": "ours"}, {"kind": "mutex"}):
+        response = releaser.get(LIST, query)
+        assert response.status_code == 503
+        assert "Database.get_queryset() must return" in text_of(response)
 
 
 def test_a_query_set_that_was_read_can_be_narrowed(hold, rf, admin_user):
@@ -233,5 +221,5 @@ def test_a_query_set_that_was_read_can_be_narrowed(hold, rf, admin_user):
     assert len(every) == 2
     narrow = every.filter(name__startswith="ours:")
     assert [lock.name for lock in narrow[0:10]] == ["ours:1"]
-    assert every.filter(name="theirs:1").matching == 1
+    assert every.filter(name="theirs:1").count() == 1
     assert not every.none()

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from django.conf import settings
 from django.core.exceptions import BadRequest, ImproperlyConfigured
@@ -16,9 +16,6 @@ from ..models import ActiveLock
 from ..names import check_name
 from ..snapshots import Holding, LockInfo
 from ..text import holder_text, printable
-
-if TYPE_CHECKING:
-    from .queryset import LockTest
 
 LONGEST_HOLDER = 200
 """The maximum number of characters of a holder in a form."""
@@ -61,12 +58,25 @@ class ShownHolder(NamedTuple):
 
 def shown_holders(lock: ActiveLock) -> list[ShownHolder]:
     """Return the holders of a lock, on each of its servers."""
-    found = []
-    for each in (lock, *lock.shares):
-        for holding in each.info.holders:
-            text = holder_text(holding)[:LONGEST_HOLDER]
-            found.append(ShownHolder(lock.name, holding.fence_token, each.elsewhere, text))
-    return found
+    return [
+        ShownHolder(
+            lock.name,
+            holding.fence_token,
+            each.elsewhere,
+            holder_text(holding)[:LONGEST_HOLDER],
+        )
+        for each in (lock, *lock.shares)
+        for holding in each.info.holders
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class HeldRow:
+    """A holder as the confirmation shows it. A quorum lock has one on all its servers."""
+
+    name: str
+    holding: Holding
+    aliases: list[str]
 
 
 @dataclass(slots=True)
@@ -88,35 +98,40 @@ class HolderCheck:
     has_quorum: bool = False
     """Whether any of the locks is a quorum lock."""
 
+    @property
+    def rows(self) -> list[HeldRow]:
+        rows: dict[str, HeldRow] = {}
+        for seen, holding in self.held:
+            row = rows.setdefault(holding.token, HeldRow(seen.name, holding, []))
+            row.aliases.append(seen.manager.alias)
+        return list(rows.values())
+
 
 def check_holders(
-    shown: Sequence[ShownHolder], may_release: LockTest | None = None
+    shown: Sequence[ShownHolder], may_release: Callable[[ActiveLock], bool]
 ) -> HolderCheck:
     """Read the present state of the holders that a page showed.
 
-    Holders that `may_release` rejects are only counted. None means that all may be released.
+    Holders that `may_release` rejects are only counted.
     """
     check = HolderCheck()
     for using in dict.fromkeys(each.using for each in shown):
         there = [each for each in shown if each.using == using]
-        manager = locks.using(using or None)
-        alias = manager.alias
+        manager = there[0].manager
         try:
             infos = manager.get_many({each.name for each in there})
         except (RedisError, ImproperlyConfigured) as error:
-            check.away.append((alias, error))
+            check.away.append((manager.alias, error))
             continue
         for holder in there:
             info = infos.get(holder.name)
-            if may_release and not may_release(ActiveLock.of(holder.name, alias, info)):
-                check.denied += 1
-                continue
             holders = info.holders if info else ()
             same = (each for each in holders if each.fence_token == holder.fence_token)
-            holding = next(same, None)
-            if info and holding:
+            if not may_release(ActiveLock.of(holder.name, manager.alias, info)):
+                check.denied += 1
+            elif info and (holding := next(same, None)):
                 check.held.append((holder, holding))
-                check.has_quorum = check.has_quorum or info.kind == "quorum"
+                check.has_quorum |= info.kind == "quorum"
             else:
                 check.gone.append((holder, info))
     return check

@@ -1,0 +1,141 @@
+"""Read the locks of all cache aliases, once per request."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from operator import attrgetter
+
+from django.contrib.admin.views.main import SEARCH_VAR
+from django.core.exceptions import ImproperlyConfigured
+from django.http import HttpRequest
+from redis.exceptions import RedisError, TimeoutError
+
+from ..conf import conf
+from ..manager import LockManager, locks
+from ..models import ActiveLock
+
+FEW = 200
+"""So many locks can be read in one round trip. Most servers have no more."""
+
+TIMEOUT_SECONDS = 1.0
+"""The time for one of several cache aliases to answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Alias:
+    """A cache alias that can store locks."""
+
+    name: str
+
+    manager: LockManager
+
+    error: BaseException | None = None
+    """The error if it did not answer."""
+
+
+def aliases_of(request: HttpRequest) -> tuple[Alias, ...]:
+    """Return the cache aliases that have or had locks, found once per request.
+
+    ``REDISLOCK_CACHE`` comes first. It, an alias that does not answer, and the alias that the
+    address names are included in any case.
+
+    Several are asked in parallel, so one server that does not respond delays a page by a second
+    only. One alias is not asked.
+    """
+    found: tuple[Alias, ...] | None = getattr(request, "redislock_aliases", None)
+    if found is None:
+        managers = locks.everywhere()
+        if len(managers) == 1:
+            found = (Alias(conf.cache, managers[0]),)
+        else:
+            found = _ask(managers, request.GET.get("using"))
+        request.redislock_aliases = found  # type: ignore[attr-defined]
+    return found
+
+
+def _ask(managers: tuple[LockManager, ...], using: str | None) -> tuple[Alias, ...]:
+    executor = ThreadPoolExecutor(len(managers), thread_name_prefix="redislock-admin")
+    answers = [executor.submit(_has_locks, manager) for manager in managers]
+    executor.shutdown(wait=False)
+    wait(answers, TIMEOUT_SECONDS)
+    late = TimeoutError(f"No response within {TIMEOUT_SECONDS:g} s")
+    found: list[Alias] = []
+    for manager, answer in zip(managers, answers, strict=True):
+        error = answer.exception() if answer.done() else late
+        if error or not found or manager.alias == using or answer.result():
+            found.append(Alias(manager.alias, manager, error))
+    return tuple(found)
+
+
+def _has_locks(manager: LockManager) -> bool:
+    return bool(manager.count() or (conf.history and manager.history(limit=1)))
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """The locks whose names match the search of a request."""
+
+    rows: list[ActiveLock]
+    """The locks that were read. Those that need attention come first."""
+
+    total: int
+    """How many locks match."""
+
+    away: Sequence[tuple[str, BaseException]]
+    """The cache aliases that could not be read, and why."""
+
+
+def read_locks(request: HttpRequest, list_max: int) -> Reading:
+    """Read the first `list_max` locks of each cache alias: those whose leases end first.
+
+    The locks are read once per request.
+
+    Raises:
+        RedisError: No cache alias can be read.
+        ImproperlyConfigured: The same, because of a setting.
+    """
+    found: Reading | None = getattr(request, "redislock_reading", None)
+    if found:
+        return found
+    text = request.GET.get(SEARCH_VAR, "").strip()
+    pattern = text if "*" in text or "?" in text else f"*{text}*"
+    rows: list[ActiveLock] = []
+    total, away, aliases = 0, [], aliases_of(request)
+    for alias in aliases:
+        try:
+            if alias.error:
+                raise alias.error
+            stop = list_max if text else min(FEW, list_max)
+            page = alias.manager.page(pattern if text else None, stop=stop)
+            if page.total > stop < list_max:
+                page = alias.manager.page(stop=list_max)
+        except (RedisError, ImproperlyConfigured) as error:
+            away.append((alias.name, error))
+        else:
+            rows += [ActiveLock.of(info.name, alias.name, info) for info in page.infos]
+            total += page.total
+    if len(away) == len(aliases):
+        raise away[0][1]
+    locks_read = without_shares(rows) if len(aliases) > 1 else rows
+    found = Reading(
+        rows=sorted(locks_read, key=attrgetter("urgency")),
+        total=total - len(rows) + len(locks_read),
+        away=away,
+    )
+    request.redislock_reading = found  # type: ignore[attr-defined]
+    return found
+
+
+def without_shares(rows: list[ActiveLock]) -> list[ActiveLock]:
+    """Return one row for each quorum lock, with the rows of its other servers as its shares."""
+    found: dict[tuple[str, str] | int, ActiveLock] = {}
+    for row in rows:
+        # A holder has the same lock token on all servers of a quorum lock.
+        holding = row.primary if row.info.kind == "quorum" else None
+        key = (row.name, holding.token) if holding else id(row)
+        first = found.setdefault(key, row)
+        if first is not row:
+            first.shares += (row,)
+    return list(found.values())
