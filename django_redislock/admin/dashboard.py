@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from functools import cache, cached_property
+from functools import cache
 from operator import attrgetter
 from statistics import median
 from types import SimpleNamespace
@@ -15,7 +15,6 @@ from typing import Any
 from django.contrib.admin import AdminSite
 from django.http import HttpRequest
 from django.utils import timezone
-from django.utils.translation import gettext as _
 from django.utils.translation import pgettext
 
 from ..backends import servers
@@ -28,12 +27,10 @@ from ..manager import LockManager, locks
 from ..models import ActiveLock
 from ..snapshots import Event, Holding, LockInfo, Rates
 from ..text import printable, read_at
-from . import timeline
-from .charts import Scale, columns
 from .outcomes import Outcome, legend, outcome
 from .queryset import LockQuerySet
 from .tasks import result_links
-from .timeline import BELOW, Row, listed, was_held
+from .timeline import BELOW, Row, Scale, draw, listed, times, was_held
 
 WINDOWS = (5, 15, 60)
 """The periods that a user can choose, in minutes."""
@@ -54,7 +51,7 @@ EVENTS = 1200
 default no stream has more."""
 
 MAX_STALE_ROWS = 50
-"""Stale locks that are listed."""
+"""Stale holders that are listed."""
 
 TROUBLES = 10
 """The number of recent problems that are listed."""
@@ -63,9 +60,9 @@ PROBLEMS = ("expired", "forced", "lost")
 """The outcomes that are problems."""
 
 
-@dataclass
+@dataclass(slots=True)
 class LockActivity:
-    """The recent events of one lock, and its present state."""
+    """The recent events of one lock, and its present holders."""
 
     name: str
     since: datetime
@@ -77,33 +74,27 @@ class LockActivity:
     def waiters(self) -> int:
         return self.info.waiters if self.info else 0
 
-    @cached_property
+    @property
     def holders(self) -> list[Holding]:
-        holders = self.info.holders if self.info else ()
-        return [holding for holding in holders if holding.timeout]
-
-    @cached_property
-    def past(self) -> list[Event]:
-        """The events that ended a hold."""
-        return [event for event in self.events if was_held(event)]
+        return [each for each in self.info.holders if each.timeout] if self.info else []
 
     @property
     def holds(self) -> int:
-        return len(self.past) + len(self.holders)
+        return sum(map(was_held, self.events)) + len(self.holders)
 
-    @cached_property
+    @property
     def counts(self) -> Counter[str]:
         """The number of events and of present holders, by outcome."""
         counts = Counter(event.outcome for event in self.events)
-        counts["stale"] = sum(state_of_holding(holding) is STALE for holding in self.holders)
-        counts["held"] = len(self.holders) - counts["stale"]
+        counts.update("stale" if is_stale(each) else "held" for each in self.holders)
         return counts
 
     @property
     def outcomes(self) -> list[tuple[Outcome, int]]:
-        return [(each, self.counts[each.what]) for each in legend(+self.counts)]
+        counts = self.counts
+        return [(each, counts[each.what]) for each in legend(counts)]
 
-    @cached_property
+    @property
     def held_seconds(self) -> float:
         """For how long it was held since the start of the period, by all holders together."""
         spans = [(event.acquired_at or event.at, event.at) for event in self.events]
@@ -114,10 +105,10 @@ class LockActivity:
     def held_percent(self) -> float:
         return 100 * self.held_seconds / (self.now - self.since).total_seconds()
 
-    @cached_property
+    @property
     def waits(self) -> list[float]:
         """The seconds that each holder waited in the queue, without holders that did not wait."""
-        waited = [event.waited for event in self.events] + [h.waited for h in self.holders]
+        waited = [event.waited for event in self.events] + [each.waited for each in self.holders]
         return [seconds for seconds in waited if seconds > 0]
 
     @property
@@ -126,181 +117,130 @@ class LockActivity:
 
     @property
     def median_wait(self) -> float:
-        return median(self.waits or [0.0])
+        return median(self.waits)
 
     @property
     def total_wait(self) -> float:
         return sum(self.waits)
 
     @property
+    def busy(self) -> tuple[float, int]:
+        """A sort key: for how long it was held and waited for."""
+        return self.held_seconds + self.total_wait, len(self.events) + len(self.holders)
+
+    @property
     def contention(self) -> tuple[int, float, int]:
         """A sort key: how many wait now, the longest wait, and how many did not acquire it."""
-        return self.waiters, self.longest_wait, self.counts["refused"] + self.counts["skipped"]
+        counts = self.counts
+        return self.waiters, self.longest_wait, counts["refused"] + counts["skipped"]
 
 
-@dataclass(frozen=True, slots=True)
-class Activity:
-    """The data of the page: of all locks, or of those that the user may see."""
-
-    minutes: int
-
-    since: datetime
-    """The start of the period that the user has chosen."""
-
-    now: datetime
-    total: int
-    infos: Sequence[LockInfo]
-    locks: dict[str, LockActivity]
-
-    recent: Recent
-    """The events of all locks. The start of the complete history depends on all of them."""
-
-    rates: Rates
-    shows: Callable[[str], bool]
-    """Whether the user may see the lock of that name."""
-
-
-def read_activity(
-    manager: LockManager, minutes: int, visible: LockQuerySet | None = None
-) -> Activity:
-    """Read the data of the page. The events go back to the start of the period, and problems for
-    an hour."""
-    page = manager.page(stop=LOCKS)
-    recent = Recent((), None, None)
-    if conf.history:
-        there = servers[manager.alias]
-        age, hour = (timedelta(minutes=each + 1) for each in (minutes, history.RATE_MINUTES))
-        recent = run(there.client, history.recent(there.keys, age, hour, EVENTS))
-    rates = manager.rates()
-    read = (read_at(info.first) for info in page.infos if info.first)
-    latest = [event.at for event in recent.events[:1]]
-    now = next(read, None) or max([datetime.now(UTC), *latest])
-    since = now - timedelta(minutes=minutes)
-    held = {info.name: info for info in page.infos}
-
-    @cache
-    def shows(name: str) -> bool:
-        return not visible or visible.matches(ActiveLock.of(name, manager.alias, held.get(name)))
-
-    infos = [info for info in page.infos if shows(info.name)]
-    locks = {info.name: LockActivity(info.name, since, now, info=info) for info in infos}
-    for event in recent.events:
-        if event.at >= since and shows(event.name):
-            lock = locks.setdefault(event.name, LockActivity(event.name, since, now))
-            lock.events.append(event)
-    total = page.total - len(page.infos) + len(infos)
-    if total > len(infos):  # read at least the locks that the page names
-        named = [*busiest(locks.values()), *contended(locks.values())]
-        missing = {lock.name for lock in named if lock.info is None}
-        for name, found in manager.get_many(missing).items():
-            locks[name] = replace(locks[name], info=found)
-    return Activity(minutes, since, now, total, infos, locks, recent, rates, shows)
+def is_stale(holding: Holding) -> bool:
+    return state_of_holding(holding) is STALE
 
 
 def context(
     request: HttpRequest, site: AdminSite, manager: LockManager, visible: LockQuerySet
 ) -> dict[str, Any]:
-    """Return what the template of the page shows."""
-    minutes = minutes_of(request.GET.get("minutes"))
-    activity = read_activity(manager, minutes, visible if visible.tests else None)
-    locks_by_use = busiest(activity.locks.values())
-    stale = stale_holders(activity)
-    waited_for = contended(activity.locks.values())
-    problems = troubles(activity)
-    listed_problems = problems[:TROUBLES]
+    """Return what the template of the page shows, of the locks that the user may see."""
+    asked = request.GET.get("minutes")
+    minutes = next((each for each in WINDOWS if str(each) == asked), WINDOWS[1])
+    page = manager.page(stop=LOCKS)
+    recent = _recent(manager, minutes)
+    rates = manager.rates()
+    read = (read_at(info.first) for info in page.infos if info.first)
+    now = next(read, None) or max([datetime.now(UTC), *(each.at for each in recent.events[:1])])
+    since = now - timedelta(minutes=minutes)
+    held = {info.name: info for info in page.infos}
+
+    infos, events = held, list(recent.events)
+    if visible.tests:
+
+        @cache
+        def shows(name: str) -> bool:
+            return visible.matches(ActiveLock.of(name, manager.alias, held.get(name)))
+
+        infos = {name: info for name, info in held.items() if shows(name)}
+        events = [event for event in events if shows(event.name)]
+    total = page.total - len(held) + len(infos)
+    active = {name: LockActivity(name, since, now, info=info) for name, info in infos.items()}
+    for event in events:
+        if event.at >= since:
+            lock = active.setdefault(event.name, LockActivity(event.name, since, now))
+            lock.events.append(event)
+    drawn = sorted(active.values(), key=attrgetter("busy"), reverse=True)[:NAMES]
+    # First those that most wait for now, whose waits are not over yet, then the longest wait.
+    waited_for = [lock for lock in active.values() if any(lock.contention)]
+    waited_for = sorted(waited_for, key=attrgetter("contention"), reverse=True)[:CONTENDED]
+    if total > len(infos):  # read at least the locks that the page names
+        named = {lock.name for lock in (*drawn, *waited_for)}
+        for name, info in manager.get_many(named - infos.keys()).items():
+            active[name].info = info
+    stale = [
+        (info, holding) for info in infos.values() for holding in info.holders if is_stale(holding)
+    ]
+    stale.sort(key=lambda each: each[1].since_renewal, reverse=True)
+    first_minute = rates.minutes[0]
+    troubles = [each for each in events if each.outcome in PROBLEMS and each.at >= first_minute]
+    listed_troubles = troubles[:TROUBLES]
     return {
         "minutes": minutes,
         "windows": WINDOWS,
-        "now": activity.now,
+        "now": now,
         "aliases": [each.alias for each in locks.everywhere()],
         "alias": manager.alias,
         "using": "" if manager.alias == locks.alias else manager.alias,
-        "total": activity.total,
-        "read_count": len(activity.infos),
-        "waiting": sum(info.waiters for info in activity.infos),
-        "stale_locks": sum(state_of(info) is STALE for info in activity.infos),
+        "total": total,
+        "read_count": len(infos),
+        "waiting": sum(info.waiters for info in infos.values()),
+        "stale_locks": sum(state_of(info) is STALE for info in infos.values()),
         # Only some of the locks were read, so more can have waiters or be stale.
-        "or_more": "+" if activity.total > len(activity.infos) else "",
+        "or_more": "+" if total > len(infos) else "",
         "stale": stale[:MAX_STALE_ROWS],
         "stale_count": len(stale),
-        "troubles": listed_problems,
-        "more_troubles": len(problems) - len(listed_problems),
-        "links": result_links(site, request, {each.holder.task_id for each in listed_problems}),
-        "chart": chart(activity, locks_by_use),
-        "busiest": locks_by_use,
-        "less_busy": len(activity.locks) - len(locks_by_use),
+        "troubles": listed_troubles,
+        "more_troubles": len(troubles) - len(listed_troubles),
+        "links": result_links(site, request, {each.holder.task_id for each in listed_troubles}),
+        "chart": chart(drawn, since, now, recent.complete_since) if drawn else None,
+        "busiest": drawn,
+        "less_busy": len(active) - len(drawn),
         "contended": waited_for,
         "top_wait": max((lock.longest_wait for lock in waited_for), default=0),
         # The counts are of all locks, so a user who may not see all locks does not see them.
-        "rates": None if visible.tests else rate_chart(activity.rates),
-        "recent": activity.recent,
+        "rates": None if visible.tests else rate_chart(rates),
+        "recent": recent,
         "kept": conf.history,
     }
 
 
-def minutes_of(text: str | None) -> int:
-    """Return the window that was asked for, or the middle one."""
-    return next((each for each in WINDOWS if str(each) == text), WINDOWS[1])
+def _recent(manager: LockManager, minutes: int) -> Recent:
+    """Return the events of all locks: of these minutes, and problems of an hour."""
+    if not conf.history:
+        return Recent((), None, None)
+    server = servers[manager.alias]
+    age, hour = (timedelta(minutes=each + 1) for each in (minutes, history.RATE_MINUTES))
+    return run(server.client, history.recent(server.keys, age, hour, EVENTS))
 
 
-def stale_holders(activity: Activity) -> list[tuple[LockInfo, Holding]]:
-    """Return the stale holders, first those that have not renewed for the longest time."""
-    found = [
-        (info, holding)
-        for info in activity.infos
-        for holding in info.holders
-        if state_of_holding(holding) is STALE
-    ]
-    return sorted(found, key=lambda each: each[1].since_renewal, reverse=True)
-
-
-def troubles(activity: Activity) -> list[Event]:
-    """Return the problems of the last hour, the latest first."""
-    since = activity.rates.minutes[0]
-    return [
-        each
-        for each in activity.recent.events
-        if each.outcome in PROBLEMS and each.at >= since and activity.shows(each.name)
-    ]
-
-
-def busiest(locks: Iterable[LockActivity]) -> list[LockActivity]:
-    """Return the locks that were held and waited for the longest."""
-    return sorted(locks, key=_busy, reverse=True)[:NAMES]
-
-
-def _busy(lock: LockActivity) -> tuple[float, int]:
-    return lock.held_seconds + lock.total_wait, len(lock.events) + len(lock.holders)
-
-
-def contended(locks: Iterable[LockActivity]) -> list[LockActivity]:
-    """Return the locks that were waited for or refused: first those that most wait for now, whose
-    waits are not over yet, then the longest wait."""
-    wanted = [lock for lock in locks if any(lock.contention)]
-    return sorted(wanted, key=attrgetter("contention"), reverse=True)[:CONTENDED]
-
-
-def chart(activity: Activity, locks: Sequence[LockActivity]) -> SimpleNamespace | None:
-    """Return the timeline of some locks."""
-    if not locks:
-        return None
+def chart(
+    active: Sequence[LockActivity], since: datetime, now: datetime, complete: datetime | None
+) -> SimpleNamespace:
+    """Return the timeline of some locks. The history is complete since `complete`, or always."""
     rows = []
-    for lock in locks:
-        waits = [timeline.wait_of_event(event) for event in lock.events]
-        waits += [timeline.wait_of_holding(holding) for holding in lock.holders]
-        held = [timeline.span_of_event(event) for event in lock.past]
-        held += [timeline.span_of_holding(holding, activity.now) for holding in lock.holders]
-        label = printable(lock.name)
-        rows.append(Row(label, label, held, [wait for wait in waits if wait], lock=lock.name))
-    reach = activity.recent.complete_since
-    starts = [span.start for row in rows for span in (*row.held, *row.waited)]
-    if reach and reach > activity.since:  # what is missing is drawn, too
-        starts = []
+    for lock in active:
+        row = Row(printable(lock.name), printable(lock.name), lock=lock.name)
+        for event in lock.events:
+            row.add_event(event)
+        for holding in lock.holders:
+            row.add_holding(holding, now)
+        rows.append(row)
+    if complete and complete > since:  # what is missing is drawn, too
+        scale = Scale(since, now)
+        return draw(rows, scale, waits=BELOW, unknown=scale.x(complete))
     # The axis begins at the first event, but is never shorter than a minute.
-    first = min(min(starts, default=activity.since), activity.now - SHORTEST_AXIS)
-    scale = Scale(max(first, activity.since), activity.now)
-    unknown = scale.x(reach) if reach and reach > activity.since else 0.0
-    return timeline.draw(rows, scale, waits=BELOW, unknown=unknown)
+    starts = [span.start for row in rows for span in (*row.held, *row.waited)]
+    first = min([*starts, now - SHORTEST_AXIS])
+    return draw(rows, Scale(max(first, since), now), waits=BELOW)
 
 
 # Rates
@@ -329,25 +269,29 @@ def rate_chart(rates: Rates) -> SimpleNamespace:
         )
         for place, (what, found) in enumerate(counts.items())
     ]
-    minutes = []
-    for place, start in enumerate(rates.minutes):
-        numbers = [found[place] for found in counts.values()]
-        parts = [
-            _("%(what)s %(count)d") % {"what": words[what], "count": number}
-            for what, number in zip(counts, numbers, strict=True)
-            if number
-        ]
-        if parts:
-            time = timezone.localtime(start).strftime("%H:%M")
-            text = _("%(time)s: %(counts)s") % {"time": time, "counts": listed(parts)}
-            x = round(place * 100 / len(rates.minutes), 3)
-            minutes.append(SimpleNamespace(x=x, time=time, counts=numbers, text=text))
+    minutes = [
+        SimpleNamespace(
+            x=round(place * 100 / len(rates.minutes), 3),
+            time=timezone.localtime(start).strftime("%H:%M"),
+            counts=[(words[what], found[place]) for what, found in counts.items()],
+        )
+        for place, start in enumerate(rates.minutes)
+        if any(found[place] for found in counts.values())
+    ]
     return SimpleNamespace(
         series=series,
         absent=listed(words[what] for what in words if what not in counts),
-        times=timeline.times(Scale(rates.minutes[0], rates.minutes[-1] + timedelta(minutes=1))),
+        times=times(Scale(rates.minutes[0], rates.minutes[-1] + timedelta(minutes=1))),
         minutes=minutes,
         height=RATE_HEAD + BAND * len(series),
         # A loss may also be counted as an expired or force-released hold.
         counts_losses_twice="lost" in counts and not {"expired", "forced"}.isdisjoint(counts),
     )
+
+
+def columns(counts: Sequence[int]) -> str:
+    """Return the counts as columns: path data in a box that is 1 wide for each, and 100 high."""
+    top = max(counts)
+    # A count of one in a thousand must be visible, too.
+    tall = [max(round(100 * count / top, 1), 4.0) if count else 0 for count in counts]
+    return "".join(f"M{x} 100v{-each:g}h.8V100z" for x, each in enumerate(tall) if each)

@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -23,12 +23,10 @@ from ..manager import LockManager, locks
 from ..models import ActiveLock
 from ..snapshots import Event, Holder, Holding, LockInfo, Waiter
 from ..text import read_at
-from . import timeline
-from .charts import Span
 from .holders import shown_holders
 from .reading import Alias, aliases_of
 from .tasks import can_be_revoked, result_links
-from .timeline import BEFORE, Row, clock, who
+from .timeline import BEFORE, Row, Scale, clock, draw, who
 
 WAITERS = 100
 """The maximum number of waiters that are listed."""
@@ -127,24 +125,22 @@ def _add_shares(request: HttpRequest, row: ActiveLock) -> None:
 
 def _chart(lock: LockDetails) -> SimpleNamespace | None:
     """Return a timeline with a row for each recent holder, each holder and each waiter."""
-    now, rows = lock.now, []
+    rows: list[Row] = []
+
+    def add_row(holder: Holder, note: str) -> Row:
+        rows.append(Row(process_text(holder), who(holder), note))
+        return rows[-1]
+
     for event in reversed(lock.events[:DRAWN]):
-        held = timeline.span_of_event(event) if timeline.was_held(event) else None
-        wait = timeline.wait_of_event(event)
-        rows.append(_row(event.holder, clock(event.at, now), held, wait))
+        add_row(event.holder, clock(event.at, lock.now)).add_event(event)
     holders = lock.info.holders if lock.info else ()
     for holding in [each for each in holders if each.timeout][:DRAWN]:
-        held, wait = timeline.span_of_holding(holding, now), timeline.wait_of_holding(holding)
-        rows.append(_row(holding.holder, pgettext("of a lock", "now"), held, wait))
+        add_row(holding.holder, pgettext("of a lock", "now")).add_holding(holding, lock.now)
     for waiter in lock.waiters[: DRAWN // 2]:
-        wait = timeline.wait_of_waiter(waiter, now)
-        rows.append(_row(waiter.holder, pgettext("of a lock", "waits"), None, wait))
-    spans = [span for row in rows for span in (*row.held, *row.waited)]
-    if not spans:
+        add_row(waiter.holder, pgettext("of a lock", "waits")).add_waiter(waiter, lock.now)
+    if not rows:
         return None
-    return timeline.draw(rows, timeline.scale_of(spans, now), waits=BEFORE, mark_all=True)
-
-
-def _row(holder: Holder, note: str, held: Span | None, wait: Span | None) -> Row:
-    spans = [held] if held else [], [wait] if wait else []
-    return Row(process_text(holder), who(holder), *spans, note=note)
+    start = min(span.start for row in rows for span in (*row.held, *row.waited))
+    # A scale of at least one second has at least one full second.
+    room = max((lock.now - start) * 0.02, timedelta(seconds=1))
+    return draw(rows, Scale(start, lock.now + room), waits=BEFORE, mark_all=True)

@@ -335,18 +335,26 @@ def test_an_unknown_alias_is_not_found(viewer, alias):
 # What it costs
 
 
-def test_dashboard_costs_four_round_trips(hold, monkeypatch):
+def test_dashboard_costs_four_round_trips(hold, monkeypatch, viewer):
     monkeypatch.setattr(dashboard, "LOCKS", 2)
     for number in range(5):
         hold(f"lock {number}").release()
         force(hold, f"lock {number}")
         hold(f"lock {number}")
-    dashboard.read_activity(locks, 15)  # now the server knows the scripts
+    viewer.get(DASHBOARD)  # now the server knows the scripts
 
     with round_trips() as asked:
-        seen = dashboard.read_activity(locks, 15)
+        response = viewer.get(DASHBOARD)
 
     assert len(asked) == 4
-    assert seen.total == 5
-    assert len(dashboard.troubles(seen)) == 5
-    assert all(lock.info for lock in seen.locks.values())
+    assert response.context["total"] == 5
+    assert len(response.context["troubles"]) == 5
+    assert len(rects(charts_of(response)[HOLDS], "held")) == 5
+
+
+def test_a_lock_in_cooldown_without_history_is_no_error(hold, viewer, settings):
+    settings.REDISLOCK_HISTORY = 0
+    hold("x", at_least_for=20).release()
+
+    assert labels(viewer.get(DASHBOARD)) == ["x"]
+    locks.force_release("x")
