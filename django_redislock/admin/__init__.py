@@ -12,10 +12,9 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import wraps
 from itertools import product
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any
 
 import django
-from django import forms
 from django.conf import settings
 from django.contrib import admin, messages
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
@@ -23,13 +22,13 @@ from django.contrib.admin.utils import quote
 from django.contrib.admin.views.main import ORDER_VAR
 from django.core.exceptions import BadRequest, ImproperlyConfigured, PermissionDenied
 from django.db import DatabaseError, InterfaceError, connections, router, transaction
-from django.forms import Media, Script
+from django.forms import Media
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path
 from django.utils.text import capfirst
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy
+from django.utils.translation import gettext_lazy, ngettext
 from redis.exceptions import RedisError
 
 from ..advice import quorum_text
@@ -42,7 +41,7 @@ from ..text import error_text, printable
 from . import columns, dashboard, filters, lock_page
 from .addresses import URL_PREFIX, page_address, unquote_name
 from .changelist import LockChangeList, LockPaginator
-from .holders import HolderCheck, ShownHolder, check_holders, shown_holders
+from .holders import HeldHolder, HolderCheck, ShownHolder, check_holders, shown_holders
 from .queryset import LockQuerySet
 from .reading import Alias, aliases_of, read_locks
 from .tasks import can_be_revoked, revoke
@@ -57,12 +56,8 @@ from .wording import (
     left_out_texts,
     log_text,
     released_text,
-    revoked_text,
     unlogged_text,
 )
-
-if TYPE_CHECKING:
-    from django.contrib.admin.models import LogEntry
 
 logger = logging.getLogger("django_redislock")
 
@@ -71,18 +66,8 @@ TEMPLATES = "admin/django_redislock/activelock"
 LOG_ERRORS = (DatabaseError, InterfaceError, ValueError)
 """Errors of a log table that takes no entry. PostgreSQL's driver raises `ValueError` for a NUL."""
 
-REFRESH_SECONDS = (2, 5, 15)
-
 COLUMNS_KEY = "redislock_columns"
 """The key of the session for the names of the columns that a user has chosen."""
-
-STYLES = ["django_redislock/admin.css"]
-
-LIST_SCRIPT = Script("django_redislock/list.js", defer=True)
-
-REFRESH = Media(js=[LIST_SCRIPT])  # type: ignore[list-item]  # the stubs know no assets
-
-PAGES = forms.Media(css={"all": ["django_redislock/pages.css"]})
 
 View = Callable[..., HttpResponse]
 
@@ -120,8 +105,8 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
     release_max = 500
     """The maximum number of holders that one confirmation releases."""
 
-    class Media:
-        css: ClassVar = {"all": STYLES}
+    # Without Django's scripts: its actions.js knows only the rows that the page began with.
+    media = Media(css={"all": ["django_redislock/admin.css"]})
 
     # Permissions
 
@@ -184,13 +169,8 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
             for name in ("columns", ORDER_VAR):  # an order counts the columns by place
                 query.pop(name, None)
             return HttpResponseRedirect(self._list_url(query.urlencode()))
-        context = {
-            "title": capfirst(self.opts.verbose_name_plural),
-            # Django's actions.js knows only the rows that the page began with.
-            "media": Media(css={"all": STYLES}) + REFRESH,
-            "refresh_choices": REFRESH_SECONDS,
-        }
-        return super().changelist_view(request, context | (extra_context or {}))
+        context = {"title": capfirst(self.opts.verbose_name_plural), **(extra_context or {})}
+        return super().changelist_view(request, context)
 
     # One lock
 
@@ -228,7 +208,6 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
             "change": True,
             # Django before 6.1 draws the object tools inside the content block.
             "tools_in_content": django.VERSION < (6, 1),
-            "media": self.media + PAGES,
             "history_url": self._address("history", name) if self._has_log(name) else "",
         }
         return self._page(request, "detail", **context | (extra_context or {}))
@@ -242,10 +221,9 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         """Return whether the log of admin actions has an entry for a lock."""
         # Not before the apps are loaded.
         from django.contrib.admin.models import LogEntry
-        from django.contrib.contenttypes.models import ContentType
 
-        content_type = ContentType.objects.get_for_model(self.model)
-        return LogEntry.objects.filter(content_type=content_type, object_id=name).exists()
+        entries = LogEntry.objects.filter(content_type__app_label=self.opts.app_label)
+        return entries.filter(object_id=name).exists()
 
     # The dashboard
 
@@ -257,14 +235,7 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         context = dashboard.context(
             request, self.admin_site, _manager_of(request), self.get_queryset(request)
         )
-        return self._page(
-            request,
-            "dashboard",
-            title=_("Lock dashboard"),
-            media=self.media + PAGES + REFRESH,
-            refresh_choices=REFRESH_SECONDS,
-            **context,
-        )
+        return self._page(request, "dashboard", title=_("Lock dashboard"), **context)
 
     # Release
 
@@ -353,20 +324,32 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
 
     def _release(self, request: HttpRequest, seen: Sequence[ShownHolder]) -> HttpResponse:
         check = self._check_holders(request, seen)
-        released: list[tuple[ShownHolder, Holding]] = []
+        released: list[HeldHolder] = []
         for number, (one, holding) in enumerate(check.held):
+            user, alias = request.user.get_username(), one.manager.alias
+            fields = (one.name, alias, user, holding.fence_token)
             try:
                 entry = self._log_request(request, one, holding)
             except LOG_ERRORS as error:
-                text = unlogged_text(check.held[number:], error)
+                logger.exception(
+                    "Lock not force-released in the admin, because the log of admin actions cannot"
+                    " be written: name=%r using=%r user=%r fence_token=%d",
+                    *fields,
+                )
+                text = unlogged_text(len(check.held) - number, error)
                 self.message_user(request, text, messages.ERROR)
                 break
+            logger.warning(
+                "Force-releasing a lock in the admin: name=%r using=%r user=%r fence_token=%d",
+                *fields,
+            )
             try:
-                has_released = self._release_one(request, one, holding, entry)
+                found = one.manager.force_release(one.name, holding.token, user=request.user)
             except RedisError as error:
                 self.message_user(request, away_text(error), messages.ERROR)
                 break
-            if has_released:
+            self._complete(entry, log_text(one, holding, LOG_DONE if found else LOG_GONE))
+            if found:
                 released.append((one, holding))
             else:
                 check.gone.append((one, None))
@@ -376,51 +359,23 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
             self._warn(request, quorum_text())
         return self._back(request, check)
 
-    def _log_request(
-        self, request: HttpRequest, seen: ShownHolder, holding: Holding
-    ) -> LogEntry | None:
-        """Write down a release before it happens, in Django's log of admin actions and to the
-        logger `django_redislock`. Return the entry.
+    def _log_request(self, request: HttpRequest, seen: ShownHolder, holding: Holding) -> Any:
+        """Write an entry to the log of admin actions before a release, and return it."""
+        text = log_text(seen, holding, LOG_REQUESTED)
+        # A transaction of its own or, if somebody has opened one already, a savepoint.
+        with transaction.atomic(using=_log_database()):
+            return self.log_change(request, ActiveLock(name=seen.name), text)
 
-        Raises one of `LOG_ERRORS` if the entry cannot be written.
-        """
-        # Not before the apps are loaded.
-        from django.contrib.admin.models import LogEntry
-
-        user = request.user.get_username()
-        fields = (seen.name, seen.manager.alias, user, holding.fence_token)
+    def _complete(self, entry: Any, text: str) -> None:
+        """Write to the entry what the release did. Without that, it says still that the release
+        was requested."""
+        if entry is None:  # a subclass may write no entries
+            return
         try:
-            # A transaction of its own or, if somebody has opened one already, a savepoint.
-            with transaction.atomic(using=router.db_for_write(LogEntry)):
-                text = log_text(seen, holding, LOG_REQUESTED)
-                entry = self.log_change(request, ActiveLock(name=seen.name), text)
+            with transaction.atomic(using=_log_database()):
+                type(entry).objects.filter(pk=entry.pk).update(change_message=text)
         except LOG_ERRORS:
-            logger.exception(
-                "Lock not force-released in the admin, because the log of admin actions cannot be"
-                " written: name=%r using=%r user=%r fence_token=%d",
-                *fields,
-            )
-            raise
-        logger.warning(
-            "Force-releasing a lock in the admin: name=%r using=%r user=%r fence_token=%d", *fields
-        )
-        return entry
-
-    def _release_one(
-        self, request: HttpRequest, seen: ShownHolder, holding: Holding, entry: LogEntry | None
-    ) -> bool:
-        """Release the lock for that holder, complete the log entry, and return whether the holder
-        still had the lock."""
-        released = bool(seen.manager.force_release(seen.name, holding.token, user=request.user))
-        if entry is not None:  # a subclass may write no entries
-            entry.change_message = log_text(seen, holding, LOG_DONE if released else LOG_GONE)
-            try:
-                with transaction.atomic(using=router.db_for_write(type(entry), instance=entry)):
-                    entry.save(update_fields=["change_message"])
-            except LOG_ERRORS:
-                # The entry says still that the release was requested.
-                logger.exception("Admin log entry not completed: name=%r", seen.name)
-        return released
+            logger.exception("Admin log entry not completed: name=%r", entry.object_id)
 
     # Revocation
 
@@ -474,7 +429,13 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
             self.message_user(request, text, messages.ERROR)
         else:
             level = messages.SUCCESS if workers else messages.WARNING
-            self.message_user(request, revoked_text(printable(task_id), workers), level)
+            text = ngettext(
+                "The revocation of task %(task)s was sent: %(count)d worker replied.",
+                "The revocation of task %(task)s was sent: %(count)d workers replied.",
+                workers,
+            )
+            text %= {"task": printable(task_id), "count": workers}
+            self.message_user(request, text, level)
 
     # Pages
 
@@ -482,7 +443,7 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         """Return to the list, with a message about each holder that was left out."""
         self._warn(request, *left_out_texts(check))
         if check.gone:
-            self._warn(request, gone_text(check.gone))
+            self._warn(request, gone_text(len(check.gone)))
         return HttpResponseRedirect(self._list_url(request.GET.urlencode()))
 
     def _warn(self, request: HttpRequest, *texts: str) -> None:
@@ -521,6 +482,12 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         """Return the address of the list with its filters, its order and its page."""
         address = self._address("changelist")
         return f"{address}?{query}" if query else address
+
+
+def _log_database() -> str:
+    from django.contrib.admin.models import LogEntry  # not before the apps are loaded
+
+    return router.db_for_write(LogEntry)
 
 
 def _checked(name: str) -> str:

@@ -15,13 +15,13 @@ from django.template.loader import render_to_string
 from django.utils.functional import Promise
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
-from django.utils.translation import gettext, pgettext_lazy
 from django.utils.translation import gettext as djangos  # its own texts: not for our catalogs
 from django.utils.translation import gettext_lazy as _
+from django.utils.translation import pgettext_lazy
 
 from ..models import ActiveLock
 from ..snapshots import Holder
-from ..text import age, printable, short_duration
+from ..text import age, holder_text, printable, short_duration
 from .holders import shown_holders
 
 Column = Callable[[ActiveLock], Any]
@@ -35,6 +35,8 @@ SHORT_ID = 8
 WORD_ENDS = re.compile(r"(?<=[._])")
 
 STATE_CELL = "admin/django_redislock/activelock/state_cell.html"
+
+LEASE_CELL = "admin/django_redislock/activelock/lease_cell.html"
 
 
 def cells(row: ActiveLock) -> SimpleNamespace:
@@ -57,34 +59,21 @@ def cells(row: ActiveLock) -> SimpleNamespace:
     if holding is None:
         return found
 
-    shown = shown_holders(row)
     label = djangos("Select this object for an action - {}")
     found.checkbox = format_html(
         '<input type="checkbox" name="{}" value="{}" class="action-select" aria-label="{}">',
         ACTION_CHECKBOX_NAME,
-        json.dumps(shown),
+        json.dumps(shown_holders(row)),
         label.format(f"{name} ({row.using})" if row.elsewhere else name),
     )
-    # Numbers as text, so that no locale puts a comma in.
-    left, lease = holding.ttl, short_duration(holding.timeout)
-    found.lease = format_html(
-        '<span data-left="{}">{}</span>', f"{left:.3f}", short_duration(left)
-    )
-    if holding.timeout:  # not in cooldown
-        found.lease = format_html(
-            '<span class="redislock-lease"><meter min="0" max="{lease}" low="{low}"'
-            ' optimum="{lease}" value="{left}" aria-label="{label}"></meter> {text}</span>',
-            lease=f"{holding.timeout:.3f}",
-            low=f"{holding.timeout / 2 if holding.renewed else 0:.3f}",
-            left=f"{min(max(left, 0), holding.timeout):.3f}",
-            label=gettext("Left of a lease of %(lease)s") % {"lease": lease},
-            text=format_html(gettext("{left} of {lease}"), left=found.lease, lease=lease),
-        )
+    # The meter has another color below this value, because the holder is stale then.
+    low = holding.timeout / 2 if holding.renewed else 0
+    found.lease = render_to_string(LEASE_CELL, {"holding": holding, "low": low})
     seconds = age(holding)
-    found.age = format_html(
+    found.age = format_html(  # a number as text, so that no locale puts separators in
         '<span data-age="{}">{}</span>', f"{seconds:.3f}", short_duration(seconds)
     )
-    found.holder = shown[row.info.holders.index(holding)].holder
+    found.holder = holder_text(holding)
     if len(row.info.holders) > 1:
         found.holder += f" (+{len(row.info.holders) - 1})"
     if holding.holder.task_name or holding.holder.task_id:

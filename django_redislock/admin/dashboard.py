@@ -30,7 +30,7 @@ from ..text import printable, read_at
 from .outcomes import Outcome, legend, outcome
 from .queryset import LockQuerySet
 from .tasks import result_links
-from .timeline import BELOW, Row, Scale, draw, listed, times, was_held
+from .timeline import Row, Scale, draw, listed, times, was_held
 
 WINDOWS = (5, 15, 60)
 """The periods that a user can choose, in minutes."""
@@ -49,9 +49,6 @@ LOCKS = 1000
 EVENTS = 1200
 """Events that are read of each stream of each bucket, the latest. With `REDISLOCK_HISTORY` at its
 default no stream has more."""
-
-MAX_STALE_ROWS = 50
-"""Stale holders that are listed."""
 
 TROUBLES = 10
 """The number of recent problems that are listed."""
@@ -176,10 +173,6 @@ def context(
         named = {lock.name for lock in (*drawn, *waited_for)}
         for name, info in manager.get_many(named - infos.keys()).items():
             active[name].info = info
-    stale = [
-        (info, holding) for info in infos.values() for holding in info.holders if is_stale(holding)
-    ]
-    stale.sort(key=lambda each: each[1].since_renewal, reverse=True)
     first_minute = rates.minutes[0]
     troubles = [each for each in events if each.outcome in PROBLEMS and each.at >= first_minute]
     listed_troubles = troubles[:TROUBLES]
@@ -196,8 +189,6 @@ def context(
         "stale_locks": sum(state_of(info) is STALE for info in infos.values()),
         # Only some of the locks were read, so more can have waiters or be stale.
         "or_more": "+" if total > len(infos) else "",
-        "stale": stale[:MAX_STALE_ROWS],
-        "stale_count": len(stale),
         "troubles": listed_troubles,
         "more_troubles": len(troubles) - len(listed_troubles),
         "links": result_links(site, request, {each.holder.task_id for each in listed_troubles}),
@@ -236,11 +227,11 @@ def chart(
         rows.append(row)
     if complete and complete > since:  # what is missing is drawn, too
         scale = Scale(since, now)
-        return draw(rows, scale, waits=BELOW, unknown=scale.x(complete))
+        return draw(rows, scale, unknown=scale.x(complete))
     # The axis begins at the first event, but is never shorter than a minute.
     starts = [span.start for row in rows for span in (*row.held, *row.waited)]
     first = min([*starts, now - SHORTEST_AXIS])
-    return draw(rows, Scale(max(first, since), now), waits=BELOW)
+    return draw(rows, Scale(max(first, since), now))
 
 
 # Rates
@@ -284,8 +275,6 @@ def rate_chart(rates: Rates) -> SimpleNamespace:
         times=times(Scale(rates.minutes[0], rates.minutes[-1] + timedelta(minutes=1))),
         minutes=minutes,
         height=RATE_HEAD + BAND * len(series),
-        # A loss may also be counted as an expired or force-released hold.
-        counts_losses_twice="lost" in counts and not {"expired", "forced"}.isdisjoint(counts),
     )
 
 

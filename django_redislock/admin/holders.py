@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 from django.conf import settings
@@ -14,11 +15,7 @@ from redis.exceptions import RedisError
 from ..manager import LockManager, locks
 from ..models import ActiveLock
 from ..names import check_name
-from ..snapshots import Holding, LockInfo
-from ..text import holder_text, printable
-
-LONGEST_HOLDER = 200
-"""The maximum number of characters of a holder in a form."""
+from ..snapshots import Holding
 
 
 class ShownHolder(NamedTuple):
@@ -30,9 +27,6 @@ class ShownHolder(NamedTuple):
 
     using: str = ""
     """The alias of ``CACHES``; empty: ``REDISLOCK_CACHE``."""
-
-    holder: str = ""
-    """The text of the holder on the page. It is only shown."""
 
     @classmethod
     def parse(cls, *texts: str) -> list[ShownHolder]:
@@ -46,10 +40,10 @@ class ShownHolder(NamedTuple):
         return list({(one.using, one.name, one.fence_token): one for one in seen}.values())
 
     @classmethod
-    def _of(cls, name: Any, fence_token: Any, using: Any = "", holder: Any = "") -> ShownHolder:
-        if not isinstance(using, str) or not isinstance(holder, str):
-            raise TypeError("using and holder must be str")
-        return cls(check_name(name), int(fence_token), using, printable(holder))
+    def _of(cls, name: Any, fence_token: Any, using: Any = "") -> ShownHolder:
+        if not isinstance(using, str):
+            raise TypeError("using must be a str")
+        return cls(check_name(name), int(fence_token), using)
 
     @property
     def manager(self) -> LockManager:
@@ -59,35 +53,25 @@ class ShownHolder(NamedTuple):
 def shown_holders(lock: ActiveLock) -> list[ShownHolder]:
     """Return the holders of a lock, on each of its servers."""
     return [
-        ShownHolder(
-            lock.name,
-            holding.fence_token,
-            each.elsewhere,
-            holder_text(holding)[:LONGEST_HOLDER],
-        )
+        ShownHolder(lock.name, holding.fence_token, each.elsewhere)
         for each in (lock, *lock.shares)
         for holding in each.info.holders
     ]
 
 
-@dataclass(frozen=True, slots=True)
-class HeldRow:
-    """A holder as the confirmation shows it. A quorum lock has one on all its servers."""
-
-    name: str
-    holding: Holding
-    aliases: list[str]
+HeldHolder = tuple[ShownHolder, Holding]
+GoneHolder = tuple[ShownHolder, int | None]
 
 
 @dataclass(slots=True)
 class HolderCheck:
     """The present state of the holders on a page."""
 
-    held: list[tuple[ShownHolder, Holding]] = field(default_factory=list)
+    held: list[HeldHolder] = field(default_factory=list)
     """The holders that still have the lock."""
 
-    gone: list[tuple[ShownHolder, LockInfo | None]] = field(default_factory=list)
-    """The holders that no longer have it, and the lock now, or None if it is free."""
+    gone: list[GoneHolder] = field(default_factory=list)
+    """The holders that no longer have it, and the fencing token of the first holder now."""
 
     away: list[tuple[str, Exception]] = field(default_factory=list)
     """The cache aliases that could not be read, and why."""
@@ -99,11 +83,12 @@ class HolderCheck:
     """Whether any of the locks is a quorum lock."""
 
     @property
-    def rows(self) -> list[HeldRow]:
-        rows: dict[str, HeldRow] = {}
+    def rows(self) -> list[SimpleNamespace]:
+        """One row for each holder. A quorum lock has the same holder on all its servers."""
+        rows: dict[str, SimpleNamespace] = {}
         for seen, holding in self.held:
-            row = rows.setdefault(holding.token, HeldRow(seen.name, holding, []))
-            row.aliases.append(seen.manager.alias)
+            row = SimpleNamespace(name=seen.name, holding=holding, aliases=[])
+            rows.setdefault(holding.token, row).aliases.append(seen.manager.alias)
         return list(rows.values())
 
 
@@ -133,5 +118,5 @@ def check_holders(
                 check.held.append((holder, holding))
                 check.has_quorum |= info.kind == "quorum"
             else:
-                check.gone.append((holder, info))
+                check.gone.append((holder, info.fence_token if info else None))
     return check

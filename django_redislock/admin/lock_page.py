@@ -26,7 +26,7 @@ from ..text import read_at
 from .holders import shown_holders
 from .reading import Alias, aliases_of
 from .tasks import can_be_revoked, result_links
-from .timeline import BEFORE, Row, Scale, clock, draw, who
+from .timeline import Row, Scale, clock, draw, who
 
 WAITERS = 100
 """The maximum number of waiters that are listed."""
@@ -143,4 +143,4 @@ def _chart(lock: LockDetails) -> SimpleNamespace | None:
     start = min(span.start for row in rows for span in (*row.held, *row.waited))
     # A scale of at least one second has at least one full second.
     room = max((lock.now - start) * 0.02, timedelta(seconds=1))
-    return draw(rows, Scale(start, lock.now + room), waits=BEFORE, mark_all=True)
+    return draw(rows, Scale(start, lock.now + room), mark_all=True)

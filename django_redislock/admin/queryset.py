@@ -156,16 +156,11 @@ def _matches(condition: Any, lock: ActiveLock) -> bool:
     if isinstance(condition, tuple):
         lookup, value = condition
         return _matches_lookup(lookup, value, lock)
-    if not isinstance(condition, Q):
-        raise FieldError(f"Locks cannot be filtered by {condition!r}. Use lookups and Q objects.")
     if not condition.children:  # as in Django, also if it is negated
         return True
     found = [_matches(child, lock) for child in condition.children]
-    if condition.connector == Q.XOR:
-        result = sum(found) % 2 == 1
-    else:
-        result = any(found) if condition.connector == Q.OR else all(found)
-    return result is not condition.negated
+    combine = {Q.AND: all, Q.OR: any}[condition.connector]
+    return combine(found) is not condition.negated
 
 
 def _matches_lookup(lookup: str, value: Any, lock: ActiveLock) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from importlib.util import find_spec
-from typing import Any
 
 from django.apps import apps
 from django.contrib.admin import AdminSite
@@ -33,24 +32,20 @@ def result_links(
     None where the app is not installed, its model is not in this admin site,
     or the user may not view it.
     """
-    model_admin = _model_admin(site)
     # The sender of a task chooses its id, and not every database accepts every text.
     wanted = {each for each in task_ids if each and each == printable(each)[:LONGEST]}
-    if not wanted or model_admin is None or not model_admin.has_view_permission(request):
+    model = apps.get_model(APP, "TaskResult") if apps.is_installed(APP) else None
+    if not wanted or model is None or not site.is_registered(model):
         return {}
-    found = model_admin.get_queryset(request).filter(task_id__in=wanted)
+    model_admin = site.get_model_admin(model)
+    if not model_admin.has_view_permission(request):
+        return {}
     page = f"admin:{APP}_{model_admin.opts.model_name}_change"
+    found = model_admin.get_queryset(request).filter(task_id__in=wanted)
     return {
         task_id: reverse(page, args=[key], current_app=site.name)
         for task_id, key in found.values_list("task_id", "pk")
     }
-
-
-def _model_admin(site: AdminSite) -> Any:
-    if not apps.is_installed(APP):
-        return None
-    model = apps.get_model(APP, "TaskResult")
-    return site.get_model_admin(model) if site.is_registered(model) else None
 
 
 def can_be_revoked(task_id: str | None) -> bool:

@@ -7,7 +7,7 @@ its texts keep their size. Heights are in pixels.
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -32,11 +32,8 @@ HEAD = 24
 BAR = (5, 12)
 """The top of a bar in its row, and its height."""
 
-BELOW = (20, 4)
-"""The same for a wait that is drawn below the holds of the same time."""
-
-BEFORE = (9, 4)
-"""The same for a wait that is drawn before the hold that followed."""
+WAIT = (20, 4)
+"""The same for a wait, which is drawn below the holds of the same time."""
 
 GUTTER = 0.12
 """The gap between a bar and the next one."""
@@ -44,11 +41,12 @@ GUTTER = 0.12
 THINNEST = 0.3
 """The minimum width of a bar, so that it is visible."""
 
-MOST_BARS = 20
-"""The maximum number of bars of one row. If it has more, near ones are drawn as one."""
+MOST_BARS = 1500
+"""About the maximum number of bars of a chart. Those of one outcome that begin near each other are
+drawn as one."""
 
-DISTANCES = (0.0, 0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 100.0)
-"""The distances below which bars are drawn as one."""
+FINEST = 0.5
+"""The distance below which that is the case in a chart with few rows."""
 
 STEPS_SECONDS = (
     *(1, 2, 5, 10, 15, 30),
@@ -87,10 +85,8 @@ class Span:
 
     holder: Holder
 
-    is_wait: bool = False
-
     is_running: bool = False
-    """Whether it is a hold that is not over yet. It is then drawn as one with its like only."""
+    """Whether it is a hold that is not over yet."""
 
 
 @dataclass(slots=True)
@@ -123,135 +119,86 @@ class Row:
 
     def add_waiter(self, waiter: Waiter, now: datetime) -> None:
         start = min(waiter.since, now)
-        self.waited.append(Span(start, now, "waiting", waiter.holder, is_wait=True))
+        self.waited.append(Span(start, now, "waiting", waiter.holder))
 
     def _add_wait(
         self, holder: Holder, end: datetime, seconds: float, what: str = "waiting"
     ) -> None:
         if seconds > 0 or what != "waiting":
             start = end - timedelta(seconds=seconds)
-            self.waited.append(Span(start, end, what, holder, is_wait=True))
+            self.waited.append(Span(start, end, what, holder))
 
 
 def was_held(event: Event) -> bool:
     return event.acquired_at is not None or event.outcome == "lost"
 
 
-@dataclass(frozen=True, slots=True)
-class Bar:
-    """One span, or several that are too near to each other to be drawn apart."""
-
-    x: float
-    width: float
-    spans: tuple[Span, ...]
-
-    @property
-    def weightiest(self) -> Span:
-        """Of several that weigh the same, the last."""
-        return max(reversed(self.spans), key=lambda span: outcome(span.what).weight)
-
-    @property
-    def what(self) -> str:
-        """The most frequent outcome, which gives the bar its colour."""
-        return Counter(span.what for span in self.spans).most_common(1)[0][0]
-
-
-def _bars(spans: Sequence[Span], scale: Scale) -> list[Bar]:
-    """Return the bars of a row, few enough to be drawn."""
-    for distance in DISTANCES:
-        bars = _joined(spans, scale, distance)
-        if len(bars) <= MOST_BARS:
-            break
-    return bars
-
-
-def _joined(spans: Sequence[Span], scale: Scale, distance: float) -> list[Bar]:
-    """Return the bars of a row. Spans that are nearer than `distance` are one bar.
-
-    A running span keeps its color: it is never joined with spans that have ended. Running
-    spans come last, so that they are drawn on top.
-    """
-    groups: dict[str, list[Bar]] = {"": []}
-    for span in sorted(spans, key=lambda span: span.start):
-        if span.end < scale.start or span.start > scale.end:
-            continue
-        found = groups.setdefault(span.what if span.is_running else "", [])
-        x = scale.x(span.start)
-        width = max(round(scale.x(span.end) - x - GUTTER, 2), THINNEST)
-        bar = Bar(round(min(x, 100 - width), 2), width, (span,))
-        last = found[-1] if found else None
-        if last and bar.x - round(last.x + last.width, 2) < distance - 0.005:
-            width = round(max(last.x + last.width, bar.x + bar.width) - last.x, 2)
-            found[-1] = Bar(last.x, width, last.spans + bar.spans)
-        else:
-            found.append(bar)
-    return [bar for found in groups.values() for bar in found]
-
-
 def draw(
-    rows: Sequence[Row],
-    scale: Scale,
-    *,
-    waits: tuple[int, int],
-    mark_all: bool = False,
-    unknown: float = 0.0,
+    rows: Sequence[Row], scale: Scale, *, mark_all: bool = False, unknown: float = 0.0
 ) -> SimpleNamespace:
     """Return the timeline of some rows, as its template reads it.
 
     Args:
         rows: The rows.
         scale: The time that is drawn.
-        waits: The place of waits: `BELOW` or `BEFORE`.
         mark_all: Whether usual ends are marked, too.
         unknown: The part on the left without a complete history.
     """
     rects, marks = [], []
-    whats: set[str] = set()
-    for (top, height), is_wait in ((waits, True), (BAR, False)):
-        for number, row in enumerate(rows):
+    distance = max(100 * len(rows) / MOST_BARS, FINEST)
+    for number, row in enumerate(rows):
+        for spans, (top, height) in ((row.waited, WAIT), (row.held, BAR)):
             y = HEAD + ROW * number + top
-            for bar in _bars(row.waited if is_wait else row.held, scale):
-                # Several holders at the same time are not drawn as several short holds.
-                is_many = len(bar.spans) > 1 and not bar.spans[0].is_running
-                place = {"x": bar.x, "y": y, "width": bar.width, "height": height}
-                title = _title(bar.spans)
-                rects.append(SimpleNamespace(**place, what=bar.what, is_many=is_many, title=title))
-                last = bar.weightiest
-                end = outcome(last.what)
-                if end.weight or (mark_all and end.is_end):
-                    marks.append(
-                        SimpleNamespace(x=scale.x(last.end), y=y + height // 2, what=last.what)
+            for near in _joined(spans, scale, distance):
+                what, x = near[0].what, scale.x(near[0].start)
+                end = scale.x(max(span.end for span in near))
+                width = max(round(end - x - GUTTER, 2), THINNEST)
+                rects.append(
+                    SimpleNamespace(
+                        x=round(min(x, 100 - width), 2),
+                        y=y,
+                        width=width,
+                        height=height,
+                        what=what,
+                        # Several holders at the same time are not drawn as several short holds.
+                        is_many=len(near) > 1 and not near[0].is_running,
+                        title=_title(near),
                     )
-                whats.update(span.what for span in bar.spans)
+                )
+                if outcome(what).weight or (mark_all and outcome(what).is_end):
+                    marks.append(SimpleNamespace(x=end, y=y + height // 2, what=what))
     return SimpleNamespace(
         rows=rows,
         height=HEAD + ROW * len(rows),
         times=times(scale),
         rects=rects,
         marks=marks,
-        legend=legend(whats),
+        legend=legend(rect.what for rect in rects),
         has_many=any(rect.is_many for rect in rects),
         mark_all=mark_all,
         unknown=unknown,
     )
 
 
+def _joined(spans: Sequence[Span], scale: Scale, distance: float) -> list[list[Span]]:
+    """Return the spans of each bar of a row. Those that need attention come last, so that they are
+    drawn on top. A hold that is not over yet is drawn as one with its like only."""
+    groups: dict[tuple[str, int | None], list[Span]] = defaultdict(list)
+    for span in sorted(spans, key=lambda span: span.start):
+        if span.end >= scale.start and span.start <= scale.end:
+            place = None if span.is_running else int(scale.x(span.start) / distance)
+            groups[span.what, place].append(span)
+    return sorted(groups.values(), key=lambda near: outcome(near[0].what).weight)
+
+
 def _title(spans: Sequence[Span]) -> str:
     first, last = spans[0], max(span.end for span in spans)
     time = f"{clock(first.start)} - {clock(last)}"
     if len(spans) > 1:
-        counts = Counter(span.what for span in spans)
-        parts = [
-            _("%(count)d %(outcome)s") % {"count": counts[each.what], "outcome": each.word}
-            for each in legend(counts)
-        ]
-        return _("%(time)s: %(counts)s") % {"time": time, "counts": listed(parts)}
+        facts = {"time": time, "count": len(spans), "outcome": outcome(first.what).word}
+        return _("%(time)s: %(count)d %(outcome)s") % facts
     lasted = short_duration((first.end - first.start).total_seconds())
-    text = f"{time} ({lasted})"
-    if first.is_wait:
-        text = _("waited %(time)s from %(since)s on")
-        text %= {"time": lasted, "since": clock(first.start)}
-    return f"{who(first.holder)} · {text} · {outcome(first.what).word}"
+    return f"{who(first.holder)} · {time} ({lasted}) · {outcome(first.what).word}"
 
 
 def times(scale: Scale) -> list[SimpleNamespace]:

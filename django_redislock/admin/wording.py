@@ -7,15 +7,10 @@ from collections.abc import Sequence
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
-from ..advice import sentences
-from ..lock_state import renewal_interval
 from ..manager import locks
-from ..snapshots import Holding, LockInfo
+from ..snapshots import Holding
 from ..text import age, error_text, holder_text, printable, short_duration, task_text
-from .holders import HolderCheck, ShownHolder
-from .timeline import listed
-
-NAMES_IN_MESSAGE = 5
+from .holders import HeldHolder, HolderCheck, ShownHolder
 
 LOG_REQUESTED = "Force-release requested"
 LOG_DONE = "Force-released"
@@ -24,8 +19,6 @@ LOG_GONE = "Not released, because the holder no longer had the lock"
 
 LOG_REVOKED = "Revoked the task of the holder"
 """How the log entry of a revocation begins."""
-
-Released = Sequence[tuple[ShownHolder, Holding]]
 
 
 def log_text(seen: ShownHolder, holding: Holding, event: str) -> str:
@@ -59,75 +52,41 @@ def left_out_texts(check: HolderCheck) -> list[str]:
     return texts
 
 
-def change_text(seen: ShownHolder, info: LockInfo | None) -> str:
-    """Return what happened to a holder that was seen and holds no more."""
-    was = _who(seen.holder, seen.fence_token)
-    facts = {"name": printable(seen.name), "was": was}
-    if info is None or (now := info.first) is None:
-        return _("“%(name)s” was released. It was held by %(was)s.") % facts
-    facts["now"] = _who(holder_text(now), now.fence_token)
-    return _("“%(name)s” changed hands: it was held by %(was)s, now by %(now)s.") % facts
+def change_text(seen: ShownHolder, fence_token: int | None) -> str:
+    """Return what happened to a lock after its holder was seen."""
+    # Numbers as text, so that no locale puts separators in.
+    facts = {"name": printable(seen.name), "was": str(seen.fence_token), "now": str(fence_token)}
+    if fence_token is None:
+        return _("“%(name)s” was released.") % facts
+    return _("“%(name)s” changed hands: its fencing token was %(was)s, and is %(now)s.") % facts
 
 
-def _who(holder: str, fence_token: int) -> str:
-    facts = {"holder": printable(holder) or "?", "fence": str(fence_token)}
-    return _("%(holder)s (fencing token %(fence)s)") % facts
-
-
-def gone_text(gone: Sequence[tuple[ShownHolder, LockInfo | None]]) -> str:
-    shown = [change_text(*each) for each in gone[:NAMES_IN_MESSAGE]]
-    shown += ["…"] if len(gone) > NAMES_IN_MESSAGE else []
+def gone_text(count: int) -> str:
     return ngettext(
-        "Skipped %(count)d lock that changed after you opened the page: %(changes)s",
-        "Skipped %(count)d locks that changed after you opened the page: %(changes)s",
-        len(gone),
-    ) % {"count": len(gone), "changes": sentences(shown)}
+        "Skipped %(count)d lock that changed after you opened the page.",
+        "Skipped %(count)d locks that changed after you opened the page.",
+        count,
+    ) % {"count": count}
 
 
-def unlogged_text(unlogged: Released, error: Exception) -> str:
-    """Return which locks were not released, because nothing could be written to the log."""
-    names = [f"“{printable(seen.name)}”" for seen, _holding in unlogged[:NAMES_IN_MESSAGE]]
-    names += ["…"] if len(unlogged) > NAMES_IN_MESSAGE else []
-    facts = {"count": len(unlogged), "names": listed(names), "error": type(error).__name__}
-    text = ngettext(
+def unlogged_text(count: int, error: Exception) -> str:
+    """Return that locks were not released, because the log of admin actions takes no entry."""
+    return ngettext(
         "%(count)d lock was not released, because its release could not be written to the log of "
-        "admin actions (%(error)s): %(names)s.",
+        "admin actions (%(error)s).",
         "%(count)d locks were not released, because their release could not be written to the "
-        "log of admin actions (%(error)s): %(names)s.",
-        len(unlogged),
-    )
-    return text % facts
+        "log of admin actions (%(error)s).",
+        count,
+    ) % {"count": count, "error": type(error).__name__}
 
 
-def released_text(released: Released) -> str:
-    """Return what was released, and by when the holders know."""
-    if not released:
-        return _("Nothing was released.")
+def released_text(released: Sequence[HeldHolder]) -> str:
     # A quorum lock has the same holder on each of its servers.
-    holders = {holding.token: (seen, holding) for seen, holding in released}
-    texts = [_("Released “%(name)s”.") % {"name": printable(released[0][0].name)}]
-    if len(holders) > 1:
-        text = ngettext("Released %(count)d lock.", "Released %(count)d locks.", len(holders))
-        texts = [text % {"count": len(holders)}]
-    held = [holding for _seen, holding in holders.values() if holding.timeout]
-    renewed = [renewal_interval(each) for each in held if each.renewed]
-    if renewed:
-        text = _("The holder learns of it within %(seconds)s, and may keep writing until then.")
-        texts += [text % {"seconds": short_duration(max(renewed))}]
-    if len(renewed) < len(held):
-        text = _("Holders without automatic renewal notice only at their next release or check.")
-        texts += [text]
-    return sentences(texts)
-
-
-def revoked_text(task_id: str, workers: int) -> str:
-    """Return how many workers replied to a revocation."""
-    if not workers:
-        text = _("The revocation of task %(task)s was sent, but no worker replied.")
-        return text % {"task": task_id}
-    text = ngettext(
-        "Task %(task)s was revoked: %(count)d worker replied.",
-        "Task %(task)s was revoked: %(count)d workers replied.",
-        workers,
-    )
-    return text % {"task": task_id, "count": workers}
+    count = len({holding.token for _seen, holding in released})
+    if not count:
+        return _("Nothing was released.")
+    if count == 1:
+        return _("Released “%(name)s”.") % {"name": printable(released[0][0].name)}
+    return ngettext("Released %(count)d lock.", "Released %(count)d locks.", count) % {
+        "count": count
+    }

@@ -160,10 +160,8 @@ def test_release_of_one_asks_then_releases_then_logs(hold, releaser, caplog):
 
     lock_force_released.disconnect(listener)
     assert locks.get("invoice:42") is None
-    assert messages_of(done) == [
-        "Released “invoice:42”. "
-        "The holder learns of it within 10s, and may keep writing until then."
-    ]
+    assert "<td>within 10s</td>" in text_of(confirmation)
+    assert messages_of(done) == ["Released “invoice:42”."]
     (entry,) = LogEntry.objects.all()
     assert (entry.object_id, entry.object_repr) == ("invoice:42", "invoice:42")
     assert entry.is_change()
@@ -186,7 +184,7 @@ def test_release_of_several_is_an_action(hold, releaser):
     done = confirm(releaser, confirmation.context["seen"])
 
     assert [info.name for info in locks.active()] == [kept.name]
-    assert messages_of(done)[0].startswith("Released 2 locks. ")
+    assert messages_of(done) == ["Released 2 locks."]
     assert set(LogEntry.objects.values_list("object_id", flat=True)) == {"b", "c"}
 
 
@@ -194,7 +192,6 @@ def test_new_holder_is_not_released(hold, releaser):
     hold("stays")
     old = hold("changes")
     confirmation = select(releaser, "stays", "changes")
-    was = old.fence_token
     old.release()
     new = hold("changes")
 
@@ -202,14 +199,10 @@ def test_new_holder_is_not_released(hold, releaser):
 
     assert new.owned()
     assert locks.get("stays") is None
-    released, left_alone = messages_of(done)
-    assert released.startswith("Released “stays”. The holder learns of it within 10s")
-    assert left_alone.startswith(
-        "Skipped 1 lock that changed after you opened the page: “changes” changed hands: it was "
-        "held by "
-    )
-    assert f"(fencing token {was}), now by " in left_alone
-    assert f"(fencing token {new.fence_token})." in left_alone
+    assert messages_of(done) == [
+        "Released “stays”.",
+        "Skipped 1 lock that changed after you opened the page.",
+    ]
     assert LogEntry.objects.count() == 1
 
 
@@ -222,8 +215,7 @@ def test_confirmation_shows_locks_that_changed_hands(hold, releaser):
     confirmation = releaser.post(RELEASE, {"seen": text})
 
     (change,) = confirmation.context["changes"]
-    assert f"it was held by ? (fencing token {was}), now by " in change
-    assert f"(fencing token {new.fence_token})" in change
+    assert change.endswith(f"its fencing token was {was}, and is {new.fence_token}.")
     assert change in html.unescape(text_of(confirmation))
     assert [row.name for row in confirmation.context["held"]] == ["stays"]
 
@@ -235,7 +227,7 @@ def test_nothing_left_to_release_leads_back_to_the_list(hold, releaser):
 
     for response in (releaser.post(RELEASE, {"seen": text}), confirm(releaser, text)):
         assert response.url == LIST
-        assert "“x” was released." in messages_of(response)[-1]
+        assert messages_of(response)[-1].startswith("Skipped 1 lock that changed")
     assert LogEntry.objects.count() == 0
 
 
@@ -309,7 +301,6 @@ def test_nothing_is_released_if_the_log_refuses_the_entry(hold, releaser, caplog
     assert lock.owned()
     refusal, nothing = messages_of(done)
     assert refusal.startswith("1 lock was not released, because its release could not be written")
-    assert "“x”" in refusal
     assert nothing == "Nothing was released."
     assert "Lock not force-released in the admin" in caplog.text
 

@@ -352,7 +352,7 @@ def test_an_unreachable_alias_costs_only_a_message(hold, releaser, unusable):
     lock = hold("x")
 
     page = releaser.get(LIST)
-    seen = json.dumps([("x", lock.fence_token), ("y", 1, "away", "")])
+    seen = json.dumps([("x", lock.fence_token), ("y", 1, "away")])
     confirmation = releaser.post(RELEASE, {"seen": seen})
 
     assert names_of(page) == ["x"]

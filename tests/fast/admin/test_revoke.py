@@ -66,7 +66,9 @@ def test_a_running_task_is_ended_and_its_lock_is_released(
     with caplog.at_level(logging.WARNING, "django_redislock"):
         response = releaser.post(REVOKE, form_of(page))
 
-    assert messages_of(response) == [f"Task {result.id} was revoked: 1 worker replied."]
+    assert messages_of(response) == [
+        f"The revocation of task {result.id} was sent: 1 worker replied."
+    ]
     assert freed(name)
     outcome(result)
     assert result.state == "REVOKED"
@@ -103,7 +105,7 @@ def test_a_task_that_no_worker_knows_of_is_reported(hold, releaser) -> None:
         app.set_current()
         response = releaser.post(REVOKE, form_of(lock_page(releaser, "x")) | {"confirmed": "yes"})
 
-    text = "The revocation of task some-task was sent, but no worker replied."
+    text = "The revocation of task some-task was sent: 0 workers replied."
     assert messages_of(response) == [text]
     assert response.url == f"{LIST}x/change/"
     assert locks.get("x")
