@@ -38,26 +38,26 @@ from ..models import ActiveLock
 from ..names import check_name
 from ..snapshots import Holding
 from ..text import error_text, printable
-from . import columns, dashboard, filters, lock_page
+from . import columns, dashboard, lock_page
 from .addresses import URL_PREFIX, page_address, unquote_name
-from .changelist import LockChangeList, LockPaginator
-from .holders import HeldHolder, HolderCheck, ShownHolder, check_holders, shown_holders
-from .queryset import LockQuerySet
-from .reading import Alias, aliases_of, read_locks
-from .tasks import can_be_revoked, revoke
-from .wording import (
-    LOG_DONE,
-    LOG_GONE,
-    LOG_REQUESTED,
-    LOG_REVOKED,
+from .changelist import FILTERS, LockChangeList, LockPaginator
+from .holders import (
+    HeldHolder,
+    HolderCheck,
+    ShownHolder,
     away_text,
     change_text,
+    check_holders,
     gone_text,
     left_out_texts,
     log_text,
     released_text,
+    shown_holders,
     unlogged_text,
 )
+from .queryset import LockQuerySet
+from .reading import Alias, aliases_of, read_locks
+from .tasks import can_be_revoked, revoke
 
 logger = logging.getLogger("django_redislock")
 
@@ -89,7 +89,7 @@ def plain_when_redis_is_away(view: View) -> View:
 class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
     list_display = (columns.NAME, *columns.CHOICES)
     action_checkbox = staticmethod(columns.CHECKBOX)  # type: ignore[assignment]
-    list_filter = filters.ALL
+    list_filter = FILTERS
     show_facets = admin.ShowFacets.NEVER
     search_fields = ("name",)
     search_help_text = gettext_lazy(
@@ -348,7 +348,8 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
             except RedisError as error:
                 self.message_user(request, away_text(error), messages.ERROR)
                 break
-            self._complete(entry, log_text(one, holding, LOG_DONE if found else LOG_GONE))
+            gone = "Not released, because the holder no longer had the lock"
+            self._complete(entry, log_text(one, holding, "Force-released" if found else gone))
             if found:
                 released.append((one, holding))
             else:
@@ -361,7 +362,7 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
 
     def _log_request(self, request: HttpRequest, seen: ShownHolder, holding: Holding) -> Any:
         """Write an entry to the log of admin actions before a release, and return it."""
-        text = log_text(seen, holding, LOG_REQUESTED)
+        text = log_text(seen, holding, "Force-release requested")
         # A transaction of its own or, if somebody has opened one already, a savepoint.
         with transaction.atomic(using=_log_database()):
             return self.log_change(request, ActiveLock(name=seen.name), text)
@@ -414,7 +415,8 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
     ) -> None:
         task_id = holding.holder.task_id or ""
         task = printable(f"{holding.holder.task_name}[{task_id}]")
-        self.log_change(request, ActiveLock(name=seen.name), log_text(seen, holding, LOG_REVOKED))
+        text = log_text(seen, holding, "Revoked the task of the holder")
+        self.log_change(request, ActiveLock(name=seen.name), text)
         logger.warning(
             "Revoking a task in the admin: task=%s name=%r using=%r user=%r fence_token=%d"
             " terminate=%s",

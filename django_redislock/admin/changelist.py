@@ -1,19 +1,150 @@
-"""The list of locks: additions to Django's own list."""
+"""The list of locks: its filters, and additions to Django's own list."""
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from operator import attrgetter
 from typing import Any
 
+from django.contrib.admin import SimpleListFilter
 from django.contrib.admin.utils import label_for_field
 from django.contrib.admin.views.main import ChangeList
 from django.core.exceptions import ImproperlyConfigured
 from django.core.paginator import Paginator
 from django.http import HttpRequest
+from django.utils.text import Truncator
+from django.utils.translation import gettext_lazy as _
+from django.utils.translation import pgettext_lazy
 
+from ..lock_state import STATES
+from ..manager import KINDS
+from ..models import ActiveLock
+from ..text import age, printable
 from . import columns
 from .addresses import page_address
 from .queryset import LockQuerySet
 from .reading import aliases_of, read_locks
+
+MOST_CHOICES = 30
+"""The maximum number of hosts, or of tasks, that a filter offers."""
+
+
+class LockFilter(SimpleListFilter):
+    """A filter by a value of each lock, such as its kind."""
+
+    known: Sequence[tuple[str, Any]] = ()
+
+    value_of: Callable[[ActiveLock], str]
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> Sequence[tuple[str, Any]]:
+        return self.known
+
+    def queryset(self, request: HttpRequest, queryset: Any) -> Any:
+        return None if self.value() is None else queryset.where(self.matches)
+
+    def matches(self, row: ActiveLock) -> bool:
+        return self.value_of(row) == self.value()
+
+
+class HolderFilter(LockFilter):
+    """A filter by an attribute of the holders. Its choices come from the locks that were read."""
+
+    known = (("", ""),)  # until the locks are read
+    attribute: str
+
+    def choices(self, changelist: Any) -> Iterator[Any]:
+        counts: Counter[str | None] = Counter()
+        for row in changelist.root_queryset.rows:
+            counts.update({getattr(each.holder, self.attribute) for each in row.info.holders})
+        found = [value or "" for value, _count in counts.most_common(MOST_CHOICES)]
+        if chosen := self.value():
+            found.append(chosen)
+        texts = sorted({printable(value) if value else "" for value in found})
+        self.lookup_choices = [(text, Truncator(text).chars(60) or _("(none)")) for text in texts]
+        return super().choices(changelist)
+
+    def matches(self, row: ActiveLock) -> bool:
+        values = (getattr(each.holder, self.attribute) for each in row.info.holders)
+        return any(printable(value or "") == self.value() for value in values)
+
+
+class Kind(LockFilter):
+    title = pgettext_lazy("of a lock", "kind")
+    parameter_name = "kind"
+    known = tuple(zip(KINDS, KINDS, strict=True))
+    value_of = attrgetter("info.kind")
+
+
+class State(LockFilter):
+    title = pgettext_lazy("of a lock", "state")
+    parameter_name = "state"
+    template = "admin/django_redislock/activelock/states.html"
+    known = tuple((state.code, state.label) for state in STATES.values())
+    value_of = attrgetter("state.code")
+
+    def choices(self, changelist: Any) -> list[Any]:  # type: ignore[override]
+        """Return the choices that a user needs, with the number of locks in each state if all
+        locks were read."""
+        is_counted = changelist.is_complete
+        counts = Counter([row.state.code for row in changelist.root_queryset.rows])
+        choices: list[Any] = []
+        for code, choice in zip((None, *STATES), super().choices(changelist), strict=True):
+            if code and is_counted:
+                choice["display"] = f"{choice['display']} ({counts[code]})"
+            if choice["selected"] or not code or not is_counted or counts[code]:
+                choices.append(choice)
+        return choices
+
+
+class Waiters(LockFilter):
+    title = pgettext_lazy("of a lock", "waiters")
+    parameter_name = "waiters"
+    known = (("yes", _("Has waiters")), ("no", _("No waiters")))
+    value_of = staticmethod(lambda row: "yes" if row.info.waiters else "no")
+
+
+class Task(HolderFilter):
+    title = pgettext_lazy("of a lock", "task")
+    parameter_name = "task"
+    attribute = "task_name"
+
+
+class Host(HolderFilter):
+    title = pgettext_lazy("of a lock", "host")
+    parameter_name = attribute = "host"
+
+
+class Age(LockFilter):
+    title = pgettext_lazy("of a lock", "age")
+    parameter_name = "age"
+    known = (
+        ("60", _("Older than 1 minute")),
+        ("600", _("Older than 10 minutes")),
+        ("3600", _("Older than 1 hour")),
+        ("86400", _("Older than 1 day")),
+    )
+
+    def matches(self, row: ActiveLock) -> bool:
+        if self.value() not in dict(self.known):
+            return True
+        first = row.info.first
+        return first is not None and age(first) > float(self.value() or 0)
+
+
+class Using(LockFilter):
+    title = _("cache alias")
+    parameter_name = "using"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> Sequence[tuple[str, Any]]:
+        aliases = aliases_of(request)
+        return [(each.name, each.name) for each in aliases] if len(aliases) > 1 else []
+
+    def matches(self, row: ActiveLock) -> bool:
+        return self.value() in row.aliases or self.value() not in dict(self.lookup_choices)
+
+
+FILTERS = (State, Kind, Waiters, Age, Task, Host, Using)
 
 
 class LockPaginator(Paginator):  # type: ignore[type-arg]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable
 from functools import partial
 from operator import attrgetter
@@ -13,26 +12,21 @@ from typing import Any
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.template.loader import render_to_string
 from django.utils.functional import Promise
-from django.utils.html import format_html, format_html_join
+from django.utils.html import format_html
 from django.utils.safestring import SafeString
+from django.utils.text import Truncator
 from django.utils.translation import gettext as djangos  # its own texts: not for our catalogs
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import pgettext_lazy
 
 from ..models import ActiveLock
-from ..snapshots import Holder
 from ..text import age, holder_text, printable, short_duration
 from .holders import shown_holders
 
 Column = Callable[[ActiveLock], Any]
 
-LONG_NAME = 150
-"""The number of characters after which the list shows only the first lines of a name."""
-
-SHORT_ID = 8
-"""The number of characters of a task id that the list shows."""
-
-WORD_ENDS = re.compile(r"(?<=[._])")
+SHORT_ID = 9
+"""The number of characters of a task id that the list shows, with an ellipsis."""
 
 STATE_CELL = "admin/django_redislock/activelock/state_cell.html"
 
@@ -54,8 +48,6 @@ def cells(row: ActiveLock) -> SimpleNamespace:
         using=", ".join(row.aliases) if row.shares else row.using,
         **dict.fromkeys(("lease", "age", "holder", "task", "fencing_token")),
     )
-    if len(name) > LONG_NAME:
-        found.name = format_html('<span class="redislock-long" title="{0}">{0}</span>', name)
     if holding is None:
         return found
 
@@ -77,21 +69,15 @@ def cells(row: ActiveLock) -> SimpleNamespace:
     if len(row.info.holders) > 1:
         found.holder += f" (+{len(row.info.holders) - 1})"
     if holding.holder.task_name or holding.holder.task_id:
-        found.task = _task(holding.holder)
+        task_id = printable(holding.holder.task_id or "")
+        found.task = format_html(
+            '{} <span class="redislock-id" title="{}">{}</span>',
+            printable(holding.holder.task_name or "?"),
+            task_id,
+            Truncator(task_id).chars(SHORT_ID),
+        )
     found.fencing_token = str(holding.fence_token)
     return found
-
-
-def _task(holder: Holder) -> SafeString:
-    task_id = printable(holder.task_id or "")
-    words = WORD_ENDS.split(printable(holder.task_name or "?"))
-    return format_html(
-        '{} <span class="redislock-id" title="{}">{}</span>',
-        # A narrow column breaks a dotted name between its words.
-        format_html_join(SafeString("<wbr>"), "{}", ((word,) for word in words)),
-        task_id,
-        task_id if len(task_id) <= SHORT_ID else f"{task_id[:SHORT_ID]}…",
-    )
 
 
 def _column(name: str, label: str | Promise) -> Column:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import cache
+from heapq import nlargest
 from operator import attrgetter
 from statistics import median
 from types import SimpleNamespace
@@ -25,12 +25,11 @@ from ..engine.runners import run
 from ..lock_state import STALE, state_of, state_of_holding
 from ..manager import LockManager, locks
 from ..models import ActiveLock
-from ..snapshots import Event, Holding, LockInfo, Rates
+from ..snapshots import Event, LockInfo, Rates
 from ..text import printable, read_at
-from .outcomes import Outcome, legend, outcome
 from .queryset import LockQuerySet
 from .tasks import result_links
-from .timeline import Row, Scale, draw, listed, times, was_held
+from .timeline import Row, Scale, draw, legend, outcome, times, was_held
 
 WINDOWS = (5, 15, 60)
 """The periods that a user can choose, in minutes."""
@@ -57,85 +56,6 @@ PROBLEMS = ("expired", "forced", "lost")
 """The outcomes that are problems."""
 
 
-@dataclass(slots=True)
-class LockActivity:
-    """The recent events of one lock, and its present holders."""
-
-    name: str
-    since: datetime
-    now: datetime
-    events: list[Event] = field(default_factory=list)
-    info: LockInfo | None = None
-
-    @property
-    def waiters(self) -> int:
-        return self.info.waiters if self.info else 0
-
-    @property
-    def holders(self) -> list[Holding]:
-        return [each for each in self.info.holders if each.timeout] if self.info else []
-
-    @property
-    def holds(self) -> int:
-        return sum(map(was_held, self.events)) + len(self.holders)
-
-    @property
-    def counts(self) -> Counter[str]:
-        """The number of events and of present holders, by outcome."""
-        counts = Counter(event.outcome for event in self.events)
-        counts.update("stale" if is_stale(each) else "held" for each in self.holders)
-        return counts
-
-    @property
-    def outcomes(self) -> list[tuple[Outcome, int]]:
-        counts = self.counts
-        return [(each, counts[each.what]) for each in legend(counts)]
-
-    @property
-    def held_seconds(self) -> float:
-        """For how long it was held since the start of the period, by all holders together."""
-        spans = [(event.acquired_at or event.at, event.at) for event in self.events]
-        spans += [(holding.acquired_at, self.now) for holding in self.holders]
-        return sum(max((end - max(start, self.since)).total_seconds(), 0) for start, end in spans)
-
-    @property
-    def held_percent(self) -> float:
-        return 100 * self.held_seconds / (self.now - self.since).total_seconds()
-
-    @property
-    def waits(self) -> list[float]:
-        """The seconds that each holder waited in the queue, without holders that did not wait."""
-        waited = [event.waited for event in self.events] + [each.waited for each in self.holders]
-        return [seconds for seconds in waited if seconds > 0]
-
-    @property
-    def longest_wait(self) -> float:
-        return max(self.waits, default=0.0)
-
-    @property
-    def median_wait(self) -> float:
-        return median(self.waits)
-
-    @property
-    def total_wait(self) -> float:
-        return sum(self.waits)
-
-    @property
-    def busy(self) -> tuple[float, int]:
-        """A sort key: for how long it was held and waited for."""
-        return self.held_seconds + self.total_wait, len(self.events) + len(self.holders)
-
-    @property
-    def contention(self) -> tuple[int, float, int]:
-        """A sort key: how many wait now, the longest wait, and how many did not acquire it."""
-        counts = self.counts
-        return self.waiters, self.longest_wait, counts["refused"] + counts["skipped"]
-
-
-def is_stale(holding: Holding) -> bool:
-    return state_of_holding(holding) is STALE
-
-
 def context(
     request: HttpRequest, site: AdminSite, manager: LockManager, visible: LockQuerySet
 ) -> dict[str, Any]:
@@ -145,8 +65,9 @@ def context(
     page = manager.page(stop=LOCKS)
     recent = _recent(manager, minutes)
     rates = manager.rates()
-    read = (read_at(info.first) for info in page.infos if info.first)
-    now = next(read, None) or max([datetime.now(UTC), *(each.at for each in recent.events[:1])])
+    read_times = [read_at(info.first) for info in page.infos if info.first]
+    latest = [event.at for event in recent.events[:1]]
+    now = read_times[0] if read_times else max([datetime.now(UTC), *latest])
     since = now - timedelta(minutes=minutes)
     held = {info.name: info for info in page.infos}
 
@@ -160,19 +81,24 @@ def context(
         infos = {name: info for name, info in held.items() if shows(name)}
         events = [event for event in events if shows(event.name)]
     total = page.total - len(held) + len(infos)
-    active = {name: LockActivity(name, since, now, info=info) for name, info in infos.items()}
+    read = infos.values()
+    past: dict[str, list[Event]] = defaultdict(list)
     for event in events:
         if event.at >= since:
-            lock = active.setdefault(event.name, LockActivity(event.name, since, now))
-            lock.events.append(event)
-    drawn = sorted(active.values(), key=attrgetter("busy"), reverse=True)[:NAMES]
-    # First those that most wait for now, whose waits are not over yet, then the longest wait.
-    waited_for = [lock for lock in active.values() if any(lock.contention)]
-    waited_for = sorted(waited_for, key=attrgetter("contention"), reverse=True)[:CONTENDED]
-    if total > len(infos):  # read at least the locks that the page names
-        named = {lock.name for lock in (*drawn, *waited_for)}
-        for name, info in manager.get_many(named - infos.keys()).items():
-            active[name].info = info
+            past[event.name].append(event)
+
+    def activity(name: str) -> SimpleNamespace:
+        return figures(name, past.get(name, []), infos.get(name), since, now)
+
+    names = dict.fromkeys([*infos, *past])
+    drawn = nlargest(NAMES, map(activity, names), key=attrgetter("busy"))
+    contended = (lock for lock in map(activity, names) if any(lock.contention))
+    waited_for = nlargest(CONTENDED, contended, key=attrgetter("contention"))
+    if total > len(read):  # read at least the locks that the page names
+        missing = {lock.name for lock in (*drawn, *waited_for)} - infos.keys()
+        infos = infos | manager.get_many(missing)
+        drawn = [activity(lock.name) for lock in drawn]
+        waited_for = [activity(lock.name) for lock in waited_for]
     first_minute = rates.minutes[0]
     troubles = [each for each in events if each.outcome in PROBLEMS and each.at >= first_minute]
     listed_troubles = troubles[:TROUBLES]
@@ -184,17 +110,17 @@ def context(
         "alias": manager.alias,
         "using": "" if manager.alias == locks.alias else manager.alias,
         "total": total,
-        "read_count": len(infos),
-        "waiting": sum(info.waiters for info in infos.values()),
-        "stale_locks": sum(state_of(info) is STALE for info in infos.values()),
+        "read_count": len(read),
+        "waiting": sum(info.waiters for info in read),
+        "stale_locks": sum(state_of(info) is STALE for info in read),
         # Only some of the locks were read, so more can have waiters or be stale.
-        "or_more": "+" if total > len(infos) else "",
+        "or_more": "+" if total > len(read) else "",
         "troubles": listed_troubles,
         "more_troubles": len(troubles) - len(listed_troubles),
         "links": result_links(site, request, {each.holder.task_id for each in listed_troubles}),
         "chart": chart(drawn, since, now, recent.complete_since) if drawn else None,
         "busiest": drawn,
-        "less_busy": len(active) - len(drawn),
+        "less_busy": len(names) - len(drawn),
         "contended": waited_for,
         "top_wait": max((lock.longest_wait for lock in waited_for), default=0),
         # The counts are of all locks, so a user who may not see all locks does not see them.
@@ -213,8 +139,41 @@ def _recent(manager: LockManager, minutes: int) -> Recent:
     return run(server.client, history.recent(server.keys, age, hour, EVENTS))
 
 
+def figures(
+    name: str, events: list[Event], info: LockInfo | None, since: datetime, now: datetime
+) -> SimpleNamespace:
+    """Return the figures of one lock: of its recent events, and of its present holders."""
+    holders = [holding for holding in info.holders if holding.timeout] if info else []
+    counts = Counter(event.outcome for event in events)
+    counts.update("stale" if state_of_holding(each) is STALE else "held" for each in holders)
+    spans = [(event.acquired_at or event.at, event.at) for event in events]
+    spans += [(holding.acquired_at, now) for holding in holders]
+    held = sum(max((end - max(start, since)).total_seconds(), 0) for start, end in spans)
+    # Holders that did not wait do not count.
+    waits = [seconds for seconds in map(attrgetter("waited"), (*events, *holders)) if seconds > 0]
+    waiters, longest = info.waiters if info else 0, max(waits, default=0.0)
+    return SimpleNamespace(
+        name=name,
+        events=events,
+        holders=holders,
+        waiters=waiters,
+        holds=sum(map(was_held, events)) + len(holders),
+        counts=counts,
+        outcomes=[(each, counts[each.what]) for each in legend(counts)],
+        held_seconds=held,
+        held_percent=100 * held / (now - since).total_seconds(),
+        waits=waits,
+        longest_wait=longest,
+        median_wait=median(waits or [0.0]),
+        total_wait=sum(waits),
+        busy=held + sum(waits),
+        # First those that most wait for now, whose waits are not over yet.
+        contention=(waiters, longest, counts["refused"] + counts["skipped"]),
+    )
+
+
 def chart(
-    active: Sequence[LockActivity], since: datetime, now: datetime, complete: datetime | None
+    active: Sequence[SimpleNamespace], since: datetime, now: datetime, complete: datetime | None
 ) -> SimpleNamespace:
     """Return the timeline of some locks. The history is complete since `complete`, or always."""
     rows = []
@@ -271,7 +230,6 @@ def rate_chart(rates: Rates) -> SimpleNamespace:
     ]
     return SimpleNamespace(
         series=series,
-        absent=listed(words[what] for what in words if what not in counts),
         times=times(Scale(rates.minutes[0], rates.minutes[-1] + timedelta(minutes=1))),
         minutes=minutes,
         height=RATE_HEAD + BAND * len(series),

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from operator import attrgetter
+from typing import NamedTuple
 
 from django.contrib.admin.views.main import SEARCH_VAR
 from django.core.exceptions import ImproperlyConfigured
@@ -23,14 +24,11 @@ TIMEOUT_SECONDS = 1.0
 """The time for one of several cache aliases to answer."""
 
 
-@dataclass(frozen=True, slots=True)
-class Alias:
+class Alias(NamedTuple):
     """A cache alias that can store locks."""
 
     name: str
-
     manager: LockManager
-
     error: BaseException | None = None
     """The error if it did not answer."""
 
@@ -40,33 +38,28 @@ def aliases_of(request: HttpRequest) -> tuple[Alias, ...]:
 
     ``REDISLOCK_CACHE`` comes first. It, an alias that does not answer, and the alias that the
     address names are included in any case.
-
-    Several are asked in parallel, so one server that does not respond delays a page by a second
-    only. One alias is not asked.
     """
     found: tuple[Alias, ...] | None = getattr(request, "redislock_aliases", None)
     if found is None:
         managers = locks.everywhere()
-        if len(managers) == 1:
-            found = (Alias(conf.cache, managers[0]),)
-        else:
-            found = _ask(managers, request.GET.get("using"))
+        found = (Alias(conf.cache, managers[0]),)
+        if len(managers) > 1:
+            found = tuple(_answering(managers, request.GET.get("using")))
         request.redislock_aliases = found  # type: ignore[attr-defined]
     return found
 
 
-def _ask(managers: tuple[LockManager, ...], using: str | None) -> tuple[Alias, ...]:
+def _answering(managers: Sequence[LockManager], using: str | None) -> Iterator[Alias]:
+    """Ask all in parallel, so that one server that does not respond delays a page by a second."""
     executor = ThreadPoolExecutor(len(managers), thread_name_prefix="redislock-admin")
     answers = [executor.submit(_has_locks, manager) for manager in managers]
     executor.shutdown(wait=False)
     wait(answers, TIMEOUT_SECONDS)
     late = TimeoutError(f"No response within {TIMEOUT_SECONDS:g} s")
-    found: list[Alias] = []
     for manager, answer in zip(managers, answers, strict=True):
         error = answer.exception() if answer.done() else late
-        if error or not found or manager.alias == using or answer.result():
-            found.append(Alias(manager.alias, manager, error))
-    return tuple(found)
+        if error or manager is managers[0] or manager.alias == using or answer.result():
+            yield Alias(manager.alias, manager, error)
 
 
 def _has_locks(manager: LockManager) -> bool:

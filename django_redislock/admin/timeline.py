@@ -14,14 +14,14 @@ from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 
 from django.utils import timezone
-from django.utils.translation import gettext as _
-from django.utils.translation import pgettext
+from django.utils.functional import Promise
+from django.utils.translation import gettext, pgettext_lazy
+from django.utils.translation import gettext_lazy as _
 
 from ..advice import process_text
 from ..lock_state import STALE, state_of_holding
 from ..snapshots import Event, Holder, Holding, Waiter
 from ..text import printable, short_duration
-from .outcomes import legend, outcome
 
 ROW = 26
 """The height of a row."""
@@ -54,6 +54,69 @@ STEPS_SECONDS = (
     *(3600 * hours for hours in (1, 2, 3, 6, 12, 24, 48, 168, 336, 672)),
 )
 """The seconds between two times above a chart."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    what: str
+    """Its name in the data, in the style sheet and in the ids of the marks."""
+
+    word: str | Promise
+
+    meaning: str | Promise
+
+    weight: int = 0
+    """Above 0, the outcome is unusual, and each chart marks it."""
+
+    @property
+    def is_end(self) -> bool:
+        return self.what not in ("held", "waiting")
+
+    @property
+    def is_wait(self) -> bool:
+        """Whether the span is a wait in the queue and not a hold."""
+        return self.what in ("waiting", "skipped", "refused")
+
+
+OUTCOMES = {
+    each.what: each
+    for each in (
+        Outcome("held", pgettext_lazy("of a lock", "held now"), _("its lease is running")),
+        Outcome("waiting", pgettext_lazy("of a lock", "waiting"), _("it waited in the queue")),
+        Outcome(
+            "released",
+            pgettext_lazy("of a lock", "released"),
+            _("by its holder, when it was done"),
+        ),
+        Outcome("passed", pgettext_lazy("of a lock", "passed on"), _("to the next holder")),
+        Outcome(
+            "skipped",
+            pgettext_lazy("of a lock", "skipped"),
+            _("a task that ended without having run"),
+            1,
+        ),
+        Outcome("refused", pgettext_lazy("of a lock", "refused"), _("it was not acquired"), 2),
+        Outcome("stale", pgettext_lazy("of a lock", "stale"), _("its renewal is overdue"), 3),
+        Outcome("forced", pgettext_lazy("of a lock", "forced"), _("released by an operator"), 4),
+        Outcome("expired", pgettext_lazy("of a lock", "expired"), _("its lease expired"), 5),
+        Outcome(
+            "lost",
+            pgettext_lazy("of a lock", "lost"),
+            _("its lease expired, and its holder was still there"),
+            6,
+        ),
+    )
+}
+
+
+def outcome(what: str) -> Outcome:
+    return OUTCOMES.get(what) or Outcome(what, what, "")
+
+
+def legend(whats: Iterable[str]) -> list[Outcome]:
+    """Return the outcomes that occur, in the order of their weights."""
+    occurring = set(whats)
+    return [each for each in OUTCOMES.values() if each.what in occurring]
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +259,7 @@ def _title(spans: Sequence[Span]) -> str:
     time = f"{clock(first.start)} - {clock(last)}"
     if len(spans) > 1:
         facts = {"time": time, "count": len(spans), "outcome": outcome(first.what).word}
-        return _("%(time)s: %(count)d %(outcome)s") % facts
+        return gettext("%(time)s: %(count)d %(outcome)s") % facts
     lasted = short_duration((first.end - first.start).total_seconds())
     return f"{who(first.holder)} · {time} ({lasted}) · {outcome(first.what).word}"
 
@@ -216,11 +279,6 @@ def times(scale: Scale) -> list[SimpleNamespace]:
         found.append(SimpleNamespace(x=x, anchor=anchor, text=at.strftime(form)))
         at += timedelta(seconds=step)
     return found
-
-
-def listed(words: Iterable[str]) -> str:
-    """Return words as a list, with the separator of the language."""
-    return pgettext("between words of a list", ", ").join(words)
 
 
 def who(holder: Holder) -> str:

@@ -9,8 +9,7 @@ from typing import Any
 from django import template
 
 from ..admin.addresses import page_address
-from ..admin.outcomes import outcome
-from ..admin.timeline import clock, who
+from ..admin.timeline import clock, outcome, who
 from ..advice import process_text
 from ..lock_state import queued_task, renewal_interval, state_of_holding
 from ..text import (

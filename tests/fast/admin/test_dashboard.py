@@ -233,7 +233,6 @@ def test_rates_are_totals_and_columns(hold, viewer):
 
     rates = response.context["rates"]
     assert {each.what: each.total for each in rates.series} == {"acquired": 4, "refused": 1}
-    assert "None in the last hour: expired, forced, lost." in words_of(response)
     chart = charts_of(response)[RATES]
     paths = {path.get("class"): path.get("d") for path in chart.iter("path")}
     assert re.fullmatch(r"M5[89] 100v-100h.8V100z", paths["refused"])
