@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from functools import wraps
 from itertools import product
 from typing import Any
@@ -153,9 +152,9 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
     def get_list_display(self, request: HttpRequest) -> Any:
         """Return the columns that the user has chosen for the session."""
         chosen = request.session.get(COLUMNS_KEY)
-        names = chosen if isinstance(chosen, list) else columns.FIRST_SHOWN
-        known = columns.CHOICES if len(aliases_of(request)) > 1 else columns.CHOICES[:-1]
-        return [columns.NAME, *[each for each in known if each.__name__ in names]]
+        first = columns.FIRST_SHOWN if len(aliases_of(request)) > 1 else columns.FIRST_SHOWN[:-1]
+        names = chosen if isinstance(chosen, list) else first
+        return [columns.NAME, *[each for each in columns.CHOICES if each.__name__ in names]]
 
     @plain_when_redis_is_away
     def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
@@ -197,7 +196,7 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         if not self.get_queryset(request).matches(row):
             raise PermissionDenied
         if not (details.info or details.events):
-            texts = [away_text(each.error, each.name) for each in aliases if each.error]
+            texts = [away_text(each.name, each.error) for each in aliases if each.error]
             self._warn(request, *texts, _("“%(name)s” is not locked now.") % {"name": row})
             return HttpResponseRedirect(self._list_url())
         may_release = self._may_release(request)(row)
@@ -258,7 +257,7 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
     )
     def release_selected(self, request: HttpRequest, queryset: LockQuerySet) -> HttpResponse:
         """Ask for confirmation; only `release_view` releases."""
-        return self._ask(request, self._seen_in(*request.POST.getlist(ACTION_CHECKBOX_NAME)))
+        return self._ask(request, ShownHolder.parse(*request.POST.getlist(ACTION_CHECKBOX_NAME)))
 
     @plain_when_redis_is_away
     def release_view(self, request: HttpRequest) -> HttpResponse:
@@ -270,38 +269,24 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
             matching = self.get_changelist_instance(request).queryset
             rows = filter(self._may_release(request), matching)
             away = read_locks(request, self.list_max).away
-            notes = [away_text(error, alias) for alias, error in away]
+            notes = [away_text(*each) for each in away]
             return self._ask(request, [each for row in rows for each in shown_holders(row)], notes)
-        seen = self._seen_in(request.POST.get("seen", ""))
+        seen = ShownHolder.parse(request.POST.get("seen", ""))
         if "confirmed" not in request.POST:
             return self._ask(request, seen)
         if len(seen) > self.release_max:
             raise BadRequest(f"At most {self.release_max} holders are released at a time")
         return self._release(request, seen)
 
-    def _seen_in(self, *texts: str) -> list[ShownHolder]:
-        """Read the holders that a form names. A page of the list has far fewer than this bound."""
-        seen, most = ShownHolder.parse(*texts), self.release_max * 10
-        if len(seen) > most:
-            raise BadRequest(f"A form names at most {most} holders, got {len(seen)}")
-        return seen
-
     def _require_release(self, request: HttpRequest) -> None:
         if not self.has_release_permission(request):
             raise PermissionDenied
-
-    def _check_holders(self, request: HttpRequest, seen: Sequence[ShownHolder]) -> HolderCheck:
-        """Return the state of the holders. Raise an error if there is none to speak of."""
-        check = check_holders(seen, self._may_release(request))
-        if check.denied and not (check.held or check.gone or check.away):
-            raise PermissionDenied
-        return check
 
     def _ask(
         self, request: HttpRequest, seen: Sequence[ShownHolder], notes: Sequence[str] = ()
     ) -> HttpResponse:
         """Show the holders to release, and the changes since the page was opened."""
-        check = self._check_holders(request, seen[: self.release_max])
+        check = check_holders(seen[: self.release_max], self._may_release(request))
         if check.away and not (check.held or check.gone):
             raise check.away[0][1]
         if not check.held:
@@ -323,13 +308,16 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         )
 
     def _release(self, request: HttpRequest, seen: Sequence[ShownHolder]) -> HttpResponse:
-        check = self._check_holders(request, seen)
+        check = check_holders(seen, self._may_release(request))
         released: list[HeldHolder] = []
         for number, (one, holding) in enumerate(check.held):
             user, alias = request.user.get_username(), one.manager.alias
             fields = (one.name, alias, user, holding.fence_token)
+            text = log_text(one, holding, "Force-release requested")
             try:
-                entry = self._log_request(request, one, holding)
+                # A transaction of its own or, if somebody has opened one already, a savepoint.
+                with transaction.atomic(using=_log_database()):
+                    entry: Any = self.log_change(request, ActiveLock(name=one.name), text)
             except LOG_ERRORS as error:
                 logger.exception(
                     "Lock not force-released in the admin, because the log of admin actions cannot"
@@ -346,7 +334,7 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
             try:
                 found = one.manager.force_release(one.name, holding.token, user=request.user)
             except RedisError as error:
-                self.message_user(request, away_text(error), messages.ERROR)
+                self.message_user(request, away_text(alias, error), messages.ERROR)
                 break
             gone = "Not released, because the holder no longer had the lock"
             self._complete(entry, log_text(one, holding, "Force-released" if found else gone))
@@ -360,13 +348,6 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
             self._warn(request, quorum_text())
         return self._back(request, check)
 
-    def _log_request(self, request: HttpRequest, seen: ShownHolder, holding: Holding) -> Any:
-        """Write an entry to the log of admin actions before a release, and return it."""
-        text = log_text(seen, holding, "Force-release requested")
-        # A transaction of its own or, if somebody has opened one already, a savepoint.
-        with transaction.atomic(using=_log_database()):
-            return self.log_change(request, ActiveLock(name=seen.name), text)
-
     def _complete(self, entry: Any, text: str) -> None:
         """Write to the entry what the release did. Without that, it says still that the release
         was requested."""
@@ -374,7 +355,8 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
             return
         try:
             with transaction.atomic(using=_log_database()):
-                type(entry).objects.filter(pk=entry.pk).update(change_message=text)
+                entry.change_message = text
+                entry.save(update_fields=["change_message"])
         except LOG_ERRORS:
             logger.exception("Admin log entry not completed: name=%r", entry.object_id)
 
@@ -387,7 +369,8 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         self._require_release(request)
         if request.method != "POST":
             return HttpResponseRedirect(self._list_url())
-        check = self._check_holders(request, self._seen_in(request.POST.get("seen", ""))[:1])
+        asked = ShownHolder.parse(request.POST.get("seen", ""))[:1]
+        check = check_holders(asked, self._may_release(request))
         for _alias, error in check.away:
             raise error
         if not check.held:
@@ -454,14 +437,10 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
 
     def unavailable(self, request: HttpRequest, error: Exception) -> HttpResponse:
         """Return the page that says that the locks cannot be read now, and why."""
-        context: dict[str, Any] = {"error": away_text(error)}
-        with suppress(ImproperlyConfigured):
-            aliases = [each.alias for each in locks.everywhere()]
-            if len(aliases) > 1:
-                alias = request.GET.get("using") or locks.alias
-                context = {"error": away_text(error, alias), "alias": alias, "aliases": aliases}
+        default = str(getattr(settings, "REDISLOCK_CACHE", "default"))
+        text = away_text(request.GET.get("using") or default, error)
         title = _("Locks are not available")
-        return self._page(request, "unavailable", status=503, title=title, **context)
+        return self._page(request, "unavailable", status=503, title=title, error=text)
 
     def _page(
         self, request: HttpRequest, template: str, status: int = 200, **context: Any

@@ -10,14 +10,8 @@ URL_PREFIX = "django_redislock_activelock_"
 
 
 def page_address(page: str, site: str, name: str = "", /, **query: str | int) -> str:
-    """Return the address of a page.
-
-    Args:
-        page: The page, such as ``"change"``.
-        site: The name of the admin site.
-        name: The name of the lock, if the page is of one lock.
-        query: The parts of the query. Empty ones are left out.
-    """
+    """Return the address of a page, such as ``"change"``, on the admin site of that name. Empty
+    parts of the query are left out."""
     # A browser would resolve a part of dots alone.
     quoted = quote(name) if name.strip(".") else name.replace(".", "_2E")
     args = [quoted] if name else []

@@ -20,7 +20,7 @@ from django.utils.translation import pgettext_lazy
 from ..lock_state import STATES
 from ..manager import KINDS
 from ..models import ActiveLock
-from ..text import age, printable
+from ..text import printable
 from . import columns
 from .addresses import page_address
 from .queryset import LockQuerySet
@@ -97,13 +97,6 @@ class State(LockFilter):
         return choices
 
 
-class Waiters(LockFilter):
-    title = pgettext_lazy("of a lock", "waiters")
-    parameter_name = "waiters"
-    known = (("yes", _("Has waiters")), ("no", _("No waiters")))
-    value_of = staticmethod(lambda row: "yes" if row.info.waiters else "no")
-
-
 class Task(HolderFilter):
     title = pgettext_lazy("of a lock", "task")
     parameter_name = "task"
@@ -113,23 +106,6 @@ class Task(HolderFilter):
 class Host(HolderFilter):
     title = pgettext_lazy("of a lock", "host")
     parameter_name = attribute = "host"
-
-
-class Age(LockFilter):
-    title = pgettext_lazy("of a lock", "age")
-    parameter_name = "age"
-    known = (
-        ("60", _("Older than 1 minute")),
-        ("600", _("Older than 10 minutes")),
-        ("3600", _("Older than 1 hour")),
-        ("86400", _("Older than 1 day")),
-    )
-
-    def matches(self, row: ActiveLock) -> bool:
-        if self.value() not in dict(self.known):
-            return True
-        first = row.info.first
-        return first is not None and age(first) > float(self.value() or 0)
 
 
 class Using(LockFilter):
@@ -144,7 +120,7 @@ class Using(LockFilter):
         return self.value() in row.aliases or self.value() not in dict(self.lookup_choices)
 
 
-FILTERS = (State, Kind, Waiters, Age, Task, Host, Using)
+FILTERS = (State, Kind, Task, Host, Using)
 
 
 class LockPaginator(Paginator):  # type: ignore[type-arg]
@@ -178,7 +154,6 @@ class LockChangeList(ChangeList):
         self.column_choices = [
             (each.__name__, label_for_field(each, self.model), each in self.list_display)
             for each in columns.CHOICES
-            if each is not columns.CHOICES[-1] or len(aliases_of(request)) > 1
         ]
         super().get_results(request)
         for row in self.result_list:

@@ -103,7 +103,7 @@ CHOICES = (
     _column("using", _("cache alias")),
 )
 """All columns except the name, which is always the first. Columns about problems come before
-columns about identity. The last exists only if there are several aliases."""
+columns about identity."""
 
 FIRST_SHOWN = ("state", "lease", "waiters", "age", "holder", "task", "using")
-"""The columns that are shown until a user chooses some."""
+"""The columns that are shown until a user chooses some. The last needs several aliases."""

@@ -15,7 +15,6 @@ from typing import Any
 from django.contrib.admin import AdminSite
 from django.http import HttpRequest
 from django.utils import timezone
-from django.utils.translation import pgettext
 
 from ..backends import servers
 from ..conf import conf
@@ -54,6 +53,9 @@ TROUBLES = 10
 
 PROBLEMS = ("expired", "forced", "lost")
 """The outcomes that are problems."""
+
+RATES = ("acquired", "refused", *PROBLEMS)
+"""The events that are counted for each minute."""
 
 
 def context(
@@ -178,7 +180,7 @@ def chart(
     """Return the timeline of some locks. The history is complete since `complete`, or always."""
     rows = []
     for lock in active:
-        row = Row(printable(lock.name), printable(lock.name), lock=lock.name)
+        row = Row(printable(lock.name), lock=lock.name)
         for event in lock.events:
             row.add_event(event)
         for holding in lock.holders:
@@ -204,13 +206,11 @@ RATE_HEAD = 24
 
 def rate_chart(rates: Rates) -> SimpleNamespace:
     """Return the rates, each drawn on a scale of its own, without events that did not happen."""
-    words = {"acquired": pgettext("of a lock", "acquired")}
-    words |= {what: str(outcome(what).word) for what in ("refused", *PROBLEMS)}
-    counts = {what: rates.counts[what] for what in words if any(rates.counts.get(what, ()))}
+    counts = {what: rates.counts[what] for what in RATES if any(rates.counts.get(what, ()))}
     series = [
         SimpleNamespace(
             what=what,
-            word=words[what],
+            word=outcome(what).word,
             total=sum(found),
             most=max(found),
             path=columns(found),
@@ -223,7 +223,7 @@ def rate_chart(rates: Rates) -> SimpleNamespace:
         SimpleNamespace(
             x=round(place * 100 / len(rates.minutes), 3),
             time=timezone.localtime(start).strftime("%H:%M"),
-            counts=[(words[what], found[place]) for what, found in counts.items()],
+            counts=[(outcome(what).word, found[place]) for what, found in counts.items()],
         )
         for place, start in enumerate(rates.minutes)
         if any(found[place] for found in counts.values())

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 from django.conf import settings
-from django.core.exceptions import BadRequest, ImproperlyConfigured
+from django.core.exceptions import BadRequest, ImproperlyConfigured, PermissionDenied
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 from redis.exceptions import RedisError
@@ -22,6 +22,9 @@ from ..models import ActiveLock
 from ..names import check_name
 from ..snapshots import Holding
 from ..text import age, error_text, holder_text, printable, short_duration, task_text
+
+MAX_SHOWN = 5_000
+"""The maximum number of holders that a form names. A page of the list has far fewer."""
 
 
 class ShownHolder(NamedTuple):
@@ -43,6 +46,8 @@ class ShownHolder(NamedTuple):
             raise BadRequest("seen is not a list of names and fencing tokens") from error
         if not all(one.using in ("", *settings.CACHES) for one in seen):
             raise BadRequest("seen names no alias of CACHES")
+        if len(seen) > MAX_SHOWN:
+            raise BadRequest(f"seen names at most {MAX_SHOWN} holders, got {len(seen)}")
         return list({(one.using, one.name, one.fence_token): one for one in seen}.values())
 
     @classmethod
@@ -104,6 +109,9 @@ def check_holders(
     """Read the present state of the holders that a page showed.
 
     Holders that `may_release` rejects are only counted.
+
+    Raises:
+        PermissionDenied: The user may release none of them.
     """
     check = HolderCheck()
     for using in dict.fromkeys(each.using for each in shown):
@@ -125,6 +133,8 @@ def check_holders(
                 check.has_quorum |= info.kind == "quorum"
             else:
                 check.gone.append((holder, info.fence_token if info else None))
+    if check.denied and not (check.held or check.gone or check.away):
+        raise PermissionDenied
     return check
 
 
@@ -142,16 +152,14 @@ def log_text(seen: ShownHolder, holding: Holding, event: str) -> str:
     )
 
 
-def away_text(error: BaseException, alias: str = "") -> str:
+def away_text(alias: str, error: BaseException) -> str:
     facts = {"alias": printable(alias), "error": error_text(error)}
-    if not alias:
-        return _("The locks cannot be read: %(error)s") % facts
     return _("The locks of “%(alias)s” cannot be read: %(error)s") % facts
 
 
 def left_out_texts(check: HolderCheck) -> list[str]:
     """Return why holders are left out of a release."""
-    texts = [away_text(error, alias) for alias, error in check.away]
+    texts = [away_text(*each) for each in check.away]
     if check.denied:  # without a word of which
         text = ngettext(
             "%(count)d holder was left out, because you may not release its lock.",

@@ -17,7 +17,7 @@ from django.http import HttpRequest
 from django.utils.translation import pgettext
 from redis.exceptions import RedisError
 
-from ..advice import advice, process_text
+from ..advice import advice
 from ..conf import conf
 from ..manager import LockManager, locks
 from ..models import ActiveLock
@@ -128,7 +128,7 @@ def _chart(lock: LockDetails) -> SimpleNamespace | None:
     rows: list[Row] = []
 
     def add_row(holder: Holder, note: str) -> Row:
-        rows.append(Row(process_text(holder), who(holder), note))
+        rows.append(Row(who(holder), note))
         return rows[-1]
 
     for event in reversed(lock.events[:DRAWN]):

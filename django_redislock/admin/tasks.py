@@ -54,15 +54,8 @@ def can_be_revoked(task_id: str | None) -> bool:
 
 
 def revoke(task_id: str, *, terminate: bool) -> int:
-    """Tell all workers to discard a task, and return how many of them replied.
-
-    Args:
-        task_id: The id of the task.
-        terminate: Whether the pool process that runs the task is ended, too.
-
-    Raises:
-        Exception: The message could not be sent. The type depends on the broker.
-    """
+    """Tell all workers to discard a task, and return how many of them replied. With `terminate`,
+    the pool process that runs it is ended, too. The type of an error depends on the broker."""
     from celery import current_app  # an optional dependency
 
     replies = current_app.control.revoke(

@@ -82,6 +82,7 @@ OUTCOMES = {
     each.what: each
     for each in (
         Outcome("held", pgettext_lazy("of a lock", "held now"), _("its lease is running")),
+        Outcome("acquired", pgettext_lazy("of a lock", "acquired"), ""),
         Outcome("waiting", pgettext_lazy("of a lock", "waiting"), _("it waited in the queue")),
         Outcome(
             "released",
@@ -126,10 +127,6 @@ class Scale:
     start: datetime
     end: datetime
 
-    @property
-    def seconds(self) -> float:
-        return (self.end - self.start).total_seconds()
-
     def x(self, at: datetime) -> float:
         """Return the position of a moment, at the edge if it is off the scale."""
         part = (at - self.start) / (self.end - self.start)
@@ -157,7 +154,6 @@ class Row:
     """The history of one lock or one holder."""
 
     label: str
-    title: str = ""
     note: str = ""
     lock: str = ""
     """The lock whose page the label leads to."""
@@ -199,14 +195,8 @@ def was_held(event: Event) -> bool:
 def draw(
     rows: Sequence[Row], scale: Scale, *, mark_all: bool = False, unknown: float = 0.0
 ) -> SimpleNamespace:
-    """Return the timeline of some rows, as its template reads it.
-
-    Args:
-        rows: The rows.
-        scale: The time that is drawn.
-        mark_all: Whether usual ends are marked, too.
-        unknown: The part on the left without a complete history.
-    """
+    """Return the timeline of some rows, as its template reads it. With `mark_all`, usual ends are
+    marked, too. The history is not complete in the part `unknown` on the left."""
     rects, marks = [], []
     distance = max(100 * len(rows) / MOST_BARS, FINEST)
     for number, row in enumerate(rows):
@@ -265,13 +255,15 @@ def _title(spans: Sequence[Span]) -> str:
 
 
 def times(scale: Scale) -> list[SimpleNamespace]:
-    """Return at most five times above a chart that are round in Django's current time zone."""
+    """Return at most seven times above a chart that are round in Django's current time zone."""
     start = scale.start.astimezone(timezone.get_current_timezone())
-    steps = (step for step in STEPS_SECONDS if scale.seconds / step <= 4)
-    step = next(steps, math.ceil(scale.seconds / 4))
+    seconds = (scale.end - scale.start).total_seconds()
+    # A time with seconds is wider.
+    steps = (step for step in STEPS_SECONDS if seconds / step <= (4 if step < 60 else 6))
+    step = next(steps, math.ceil(seconds / 6))
     midnight = start.replace(hour=0, minute=0, second=0, microsecond=0)
     at = midnight + timedelta(seconds=step) * math.ceil((start - midnight).total_seconds() / step)
-    form = "%m-%d %H:%M" if scale.seconds > 86400 else "%H:%M:%S" if step < 60 else "%H:%M"
+    form = "%m-%d %H:%M" if seconds > 86400 else "%H:%M:%S" if step < 60 else "%H:%M"
     found = []
     while at <= scale.end:
         x = scale.x(at)

@@ -363,7 +363,7 @@ def test_pages_say_when_redis_is_away(releaser, settings):
 
     assert [response.status_code for response in responses] == [503] * 4
     for response in responses:
-        assert "The locks cannot be read: " in html.unescape(text_of(response))
+        assert "The locks of “away” cannot be read: " in html.unescape(text_of(response))
     done = confirm(releaser, text)
     assert done.url == LIST
     nothing, away = messages_of(done)

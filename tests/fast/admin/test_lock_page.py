@@ -367,7 +367,7 @@ def test_a_lock_is_found_on_another_alias_if_the_default_is_unreachable(
     assert str(theirs.fence_token) in words_of(lock_page(viewer, "x"))
     refused = lock_page(viewer, "y")
     assert "The locks of “away” cannot be read: " in html.unescape(text_of(refused))
-    assert viewer.get(link_to(refused, "other")).status_code == 200
+    assert viewer.get(link_to(refused, "All locks")).status_code == 200
     assert lock_page(viewer, "x", using="away").status_code == 503
     assert lock_page(viewer, "y").status_code == 503
 

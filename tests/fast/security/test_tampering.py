@@ -19,7 +19,7 @@ pytestmark = pytest.mark.django_db
 HELD = "held"
 CONFIRMED = {"confirmed": "yes"}
 
-PARAMETERS = ["q", "p", "o", "e", "all", "state", "kind", "waiters", "age", "task", "host"]
+PARAMETERS = ["q", "p", "o", "e", "all", "state", "kind", "task", "host"]
 PARAMETERS += ["using", "columns", "minutes", "id__exact", "_changelist_filters", "_popup"]
 
 VALUES = ["", "0", "-1", "1.-2.3", "1e9", "nan", "9" * 30, "x" * 3000, "../..", "*", "%25"]
