@@ -45,7 +45,6 @@ from .holders import (
     HolderCheck,
     ShownHolder,
     away_text,
-    change_text,
     check_holders,
     gone_text,
     left_out_texts,
@@ -59,8 +58,6 @@ from .reading import Alias, aliases_of, read_locks
 from .tasks import can_be_revoked, revoke
 
 logger = logging.getLogger("django_redislock")
-
-TEMPLATES = "admin/django_redislock/activelock"
 
 LOG_ERRORS = (DatabaseError, InterfaceError, ValueError)
 """Errors of a log table that takes no entry. PostgreSQL's driver raises `ValueError` for a NUL."""
@@ -300,7 +297,7 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
             held=check.rows,
             states=list(dict.fromkeys(state_of_holding(holding) for _seen, holding in check.held)),
             several_aliases=len(locks.everywhere()) > 1,
-            changes=[change_text(*each) for each in check.gone],
+            changes=check.gone,
             notes=[*notes, quorum_text()] if check.has_quorum else notes,
             release_max=self.release_max,
             more=max(len(seen) - self.release_max, 0),
@@ -453,7 +450,7 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
             "has_view_permission": True,
         }
         return TemplateResponse(
-            request, f"{TEMPLATES}/{template}.html", {**common, **context}, status=status
+            request, f"{columns.TEMPLATES}/{template}.html", {**common, **context}, status=status
         )
 
     def _address(self, page: str, name: str = "", **query: str) -> str:

@@ -34,7 +34,6 @@ class LockFilter(SimpleListFilter):
     """A filter by a value of each lock, such as its kind."""
 
     known: Sequence[tuple[str, Any]] = ()
-
     value_of: Callable[[ActiveLock], str]
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> Sequence[tuple[str, Any]]:
@@ -138,7 +137,6 @@ class LockChangeList(ChangeList):
 
     model_admin: Any
     root_queryset: Any
-    filter_specs: list[Any]
 
     def get_queryset(self, request: HttpRequest, exclude_parameters: Any = None) -> Any:
         if not isinstance(self.root_queryset, LockQuerySet):
@@ -158,17 +156,6 @@ class LockChangeList(ChangeList):
         super().get_results(request)
         for row in self.result_list:
             row.cells = columns.cells(row)
-
-    @property
-    def active_filters(self) -> str:
-        """The choices of the filters that are set, without the filter of states."""
-        return ", ".join(
-            str(choice["display"])
-            for spec in self.filter_specs
-            if spec.value() is not None and spec.parameter_name != "state"
-            for choice in spec.choices(self)
-            if choice["selected"]
-        )
 
     def url_for_result(self, result: Any) -> str:
         site = self.model_admin.admin_site.name

@@ -28,9 +28,7 @@ Column = Callable[[ActiveLock], Any]
 SHORT_ID = 9
 """The number of characters of a task id that the list shows, with an ellipsis."""
 
-STATE_CELL = "admin/django_redislock/activelock/state_cell.html"
-
-LEASE_CELL = "admin/django_redislock/activelock/lease_cell.html"
+TEMPLATES = "admin/django_redislock/activelock"
 
 
 def cells(row: ActiveLock) -> SimpleNamespace:
@@ -42,7 +40,7 @@ def cells(row: ActiveLock) -> SimpleNamespace:
     found = SimpleNamespace(
         checkbox="",
         name=format_html("{}", name),  # Django strips the spaces of a text that is not safe
-        state=render_to_string(STATE_CELL, {"state": row.state, "holding": holding}),
+        state=render_to_string(f"{TEMPLATES}/state_cell.html", {"row": row, "state": row.state}),
         waiters=format_html("<strong>{}</strong>", row.info.waiters) if row.info.waiters else 0,
         kind=row.info.kind,
         using=", ".join(row.aliases) if row.shares else row.using,
@@ -58,9 +56,7 @@ def cells(row: ActiveLock) -> SimpleNamespace:
         json.dumps(shown_holders(row)),
         label.format(f"{name} ({row.using})" if row.elsewhere else name),
     )
-    # The meter has another color below this value, because the holder is stale then.
-    low = holding.timeout / 2 if holding.renewed else 0
-    found.lease = render_to_string(LEASE_CELL, {"holding": holding, "low": low})
+    found.lease = render_to_string(f"{TEMPLATES}/lease_cell.html", {"holding": holding})
     seconds = age(holding)
     found.age = format_html(  # a number as text, so that no locale puts separators in
         '<span data-age="{}">{}</span>', f"{seconds:.3f}", short_duration(seconds)

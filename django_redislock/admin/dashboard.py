@@ -112,7 +112,6 @@ def context(
         "alias": manager.alias,
         "using": "" if manager.alias == locks.alias else manager.alias,
         "total": total,
-        "read_count": len(read),
         "waiting": sum(info.waiters for info in read),
         "stale_locks": sum(state_of(info) is STALE for info in read),
         # Only some of the locks were read, so more can have waiters or be stale.

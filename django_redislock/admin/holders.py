@@ -31,9 +31,7 @@ class ShownHolder(NamedTuple):
     """A holder on a page, identified by its fencing token, which is not secret."""
 
     name: str
-
     fence_token: int
-
     using: str = ""
     """The alias of ``CACHES``; empty: ``REDISLOCK_CACHE``."""
 
@@ -71,7 +69,6 @@ def shown_holders(lock: ActiveLock) -> list[ShownHolder]:
 
 
 HeldHolder = tuple[ShownHolder, Holding]
-GoneHolder = tuple[ShownHolder, int | None]
 
 
 @dataclass(slots=True)
@@ -81,7 +78,7 @@ class HolderCheck:
     held: list[HeldHolder] = field(default_factory=list)
     """The holders that still have the lock."""
 
-    gone: list[GoneHolder] = field(default_factory=list)
+    gone: list[tuple[ShownHolder, int | None]] = field(default_factory=list)
     """The holders that no longer have it, and the fencing token of the first holder now."""
 
     away: list[tuple[str, Exception]] = field(default_factory=list)
@@ -170,15 +167,6 @@ def left_out_texts(check: HolderCheck) -> list[str]:
     return texts
 
 
-def change_text(seen: ShownHolder, fence_token: int | None) -> str:
-    """Return what happened to a lock after its holder was seen."""
-    # Numbers as text, so that no locale puts separators in.
-    facts = {"name": printable(seen.name), "was": str(seen.fence_token), "now": str(fence_token)}
-    if fence_token is None:
-        return _("“%(name)s” was released.") % facts
-    return _("“%(name)s” changed hands: its fencing token was %(was)s, and is %(now)s.") % facts
-
-
 def gone_text(count: int) -> str:
     return ngettext(
         "Skipped %(count)d lock that changed after you opened the page.",
@@ -205,6 +193,5 @@ def released_text(released: Sequence[HeldHolder]) -> str:
         return _("Nothing was released.")
     if count == 1:
         return _("Released “%(name)s”.") % {"name": printable(released[0][0].name)}
-    return ngettext("Released %(count)d lock.", "Released %(count)d locks.", count) % {
-        "count": count
-    }
+    text = ngettext("Released %(count)d lock.", "Released %(count)d locks.", count)
+    return text % {"count": count}

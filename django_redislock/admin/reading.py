@@ -51,8 +51,12 @@ def aliases_of(request: HttpRequest) -> tuple[Alias, ...]:
 
 def _answering(managers: Sequence[LockManager], using: str | None) -> Iterator[Alias]:
     """Ask all in parallel, so that one server that does not respond delays a page by a second."""
+
+    def has_locks(manager: LockManager) -> bool:
+        return bool(manager.count() or (conf.history and manager.history(limit=1)))
+
     executor = ThreadPoolExecutor(len(managers), thread_name_prefix="redislock-admin")
-    answers = [executor.submit(_has_locks, manager) for manager in managers]
+    answers = [executor.submit(has_locks, manager) for manager in managers]
     executor.shutdown(wait=False)
     wait(answers, TIMEOUT_SECONDS)
     late = TimeoutError(f"No response within {TIMEOUT_SECONDS:g} s")
@@ -60,10 +64,6 @@ def _answering(managers: Sequence[LockManager], using: str | None) -> Iterator[A
         error = answer.exception() if answer.done() else late
         if error or manager is managers[0] or manager.alias == using or answer.result():
             yield Alias(manager.alias, manager, error)
-
-
-def _has_locks(manager: LockManager) -> bool:
-    return bool(manager.count() or (conf.history and manager.history(limit=1)))
 
 
 @dataclass(frozen=True, slots=True)

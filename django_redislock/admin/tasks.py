@@ -20,9 +20,6 @@ LONGEST = 255
 REPLY_TIMEOUT_SECONDS = 1.0
 """How long a revocation waits for the replies of the workers."""
 
-SIGNAL = "SIGTERM"
-"""The signal for the pool process of a task that runs."""
-
 
 def result_links(
     site: AdminSite, request: HttpRequest, task_ids: Iterable[str | None]
@@ -59,6 +56,6 @@ def revoke(task_id: str, *, terminate: bool) -> int:
     from celery import current_app  # an optional dependency
 
     replies = current_app.control.revoke(
-        task_id, terminate=terminate, signal=SIGNAL, reply=True, timeout=REPLY_TIMEOUT_SECONDS
+        task_id, terminate=terminate, reply=True, timeout=REPLY_TIMEOUT_SECONDS
     )
     return len(replies or ())

@@ -62,9 +62,7 @@ class Outcome:
     """Its name in the data, in the style sheet and in the ids of the marks."""
 
     word: str | Promise
-
     meaning: str | Promise
-
     weight: int = 0
     """Above 0, the outcome is unusual, and each chart marks it."""
 
@@ -84,28 +82,14 @@ OUTCOMES = {
         Outcome("held", pgettext_lazy("of a lock", "held now"), _("its lease is running")),
         Outcome("acquired", pgettext_lazy("of a lock", "acquired"), ""),
         Outcome("waiting", pgettext_lazy("of a lock", "waiting"), _("it waited in the queue")),
-        Outcome(
-            "released",
-            pgettext_lazy("of a lock", "released"),
-            _("by its holder, when it was done"),
-        ),
+        Outcome("released", pgettext_lazy("of a lock", "released"), _("by its holder")),
         Outcome("passed", pgettext_lazy("of a lock", "passed on"), _("to the next holder")),
-        Outcome(
-            "skipped",
-            pgettext_lazy("of a lock", "skipped"),
-            _("a task that ended without having run"),
-            1,
-        ),
+        Outcome("skipped", pgettext_lazy("of a lock", "skipped"), _("a task did not run"), 1),
         Outcome("refused", pgettext_lazy("of a lock", "refused"), _("it was not acquired"), 2),
         Outcome("stale", pgettext_lazy("of a lock", "stale"), _("its renewal is overdue"), 3),
         Outcome("forced", pgettext_lazy("of a lock", "forced"), _("released by an operator"), 4),
         Outcome("expired", pgettext_lazy("of a lock", "expired"), _("its lease expired"), 5),
-        Outcome(
-            "lost",
-            pgettext_lazy("of a lock", "lost"),
-            _("its lease expired, and its holder was still there"),
-            6,
-        ),
+        Outcome("lost", pgettext_lazy("of a lock", "lost"), _("its holder outlived its lease"), 6),
     )
 }
 
@@ -139,12 +123,10 @@ class Span:
 
     start: datetime
     end: datetime
-
     what: str
     """The outcome or the state: a class in the style sheet."""
 
     holder: Holder
-
     is_running: bool = False
     """Whether it is a hold that is not over yet."""
 

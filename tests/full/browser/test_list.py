@@ -377,7 +377,7 @@ def test_the_filter_is_folded_and_names_its_choice(
     tab.follow(tab.get("link", "mutex"))
 
     assert lists(tab, "invoice:42")
-    assert "Filter: mutex" in tab.text
+    assert "Filter mutex" in tab.text
     tab.follow(tab.get("link", "Clear filter"))
     tab.follow(tab.get("link", "held (1)"))
     assert tab.path == f"{LIST}?state=held"
