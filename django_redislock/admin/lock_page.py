@@ -17,7 +17,7 @@ from django.http import HttpRequest
 from django.utils.translation import pgettext
 from redis.exceptions import RedisError
 
-from ..advice import advice
+from ..advice import advice, process_text
 from ..conf import conf
 from ..manager import LockManager, locks
 from ..models import ActiveLock
@@ -26,7 +26,7 @@ from ..text import read_at
 from .holders import shown_holders
 from .reading import Alias, aliases_of
 from .tasks import can_be_revoked, result_links
-from .timeline import Row, Scale, clock, draw, who
+from .timeline import Row, Scale, clock, draw
 
 WAITERS = 100
 """The maximum number of waiters that are listed."""
@@ -128,7 +128,7 @@ def _chart(lock: LockDetails) -> SimpleNamespace | None:
     rows: list[Row] = []
 
     def add_row(holder: Holder, note: str) -> Row:
-        rows.append(Row(who(holder), note))
+        rows.append(Row(process_text(holder), note))
         return rows[-1]
 
     for event in reversed(lock.events[:DRAWN]):

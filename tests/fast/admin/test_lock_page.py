@@ -42,8 +42,7 @@ def test_a_holder_that_renews_and_its_waiters(hold, wait, viewer):
 
     words = words_of(response)
     holder = locks.get("invoice").holder
-    assert "● held The process of the holder renews the lease in time" in words
-    assert f"Holder {holder.host}:{holder.pid}" in words
+    assert re.search(rf"● held · {holder.host}:{holder.pid} · [\d.]+s ", words)
     assert "Waiters 2" in words
     assert response.context["verdict"].level == "held"
     assert "In use: releasing is not safe." in words
@@ -60,7 +59,7 @@ def test_a_stale_holder(redis_server, hold, viewer):
 
     words = words_of(response)
     assert response.context["verdict"].level == "stale"
-    assert "▲ stale Half of the lease has passed without a renewal" in words
+    assert "▲ stale · " in words
     assert "last renewed 1m 00s ago, and its renewal was due every 30s." in words
     assert re.search(r"Renewal overdue for [\d.]+s: check the process first\.", words)
     assert "Release the lock only if its process is gone." in words
@@ -85,7 +84,7 @@ def test_a_lease_that_is_not_renewed(hold, viewer):
     response = lock_page(viewer, "fixed")
 
     assert response.context["verdict"].level == "unrenewed"
-    assert "○ held (no renewal) Nobody renews the lease now" in words_of(response)
+    assert "○ held (no renewal) · " in words_of(response)
     assert "Automatic renewal is off" in words_of(response)
 
 
@@ -95,7 +94,7 @@ def test_a_renewal_is_overdue_before_the_holder_is_stale(redis_server, hold, vie
 
     words, listed = words_of(lock_page(viewer, "late")), words_of(viewer.get(LIST))
 
-    assert "△ late The renewal is overdue" in words
+    assert "△ late · " in words
     assert "last renewed 35s ago, and its renewal was due every 30s." in words
     assert "Renewal overdue for 5." in words
     assert "s: check the process first." in words
@@ -143,8 +142,7 @@ def test_the_queue_lock_of_a_task_that_was_sent(viewer):
 
     words = words_of(page)
     assert page.context["verdict"].level == "queued"
-    assert "◇ queued A task was sent and waits for a worker" in words
-    assert "Task shop.tasks.sync" in words
+    assert "◇ queued · shop.tasks.sync (" in words
     assert "Queued: the task has not started." in words
     assert re.search(r"It starts at 2126-11-2[56] \S+ at the earliest\.", words)
     assert "It is in the broker queue “slow”." in words
@@ -249,7 +247,7 @@ def test_every_holder_is_shown(viewer, monkeypatch):
         each.release()
 
     shown = re.findall(r"<dt>Fencing token</dt><dd>(\d+)</dd>", text_of(response))
-    assert "Holders 3" in words_of(response)
+    assert "(+2) · " in words_of(response)
     assert "The processes of 3 holders are running" in words_of(response)
     assert shown == fences
     assert "2 more holders are not shown." in words_of(fewer)
