@@ -21,7 +21,7 @@ from django.contrib.admin.utils import quote
 from django.contrib.admin.views.main import ORDER_VAR
 from django.core.exceptions import BadRequest, ImproperlyConfigured, PermissionDenied
 from django.db import DatabaseError, InterfaceError, connections, router, transaction
-from django.forms import Media
+from django.forms import Media, Script
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path
@@ -102,7 +102,10 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
     """The maximum number of holders that one confirmation releases."""
 
     # Without Django's scripts: its actions.js knows only the rows that the page began with.
-    media = Media(css={"all": ["django_redislock/admin.css"]})
+    media = Media(
+        css={"all": ["django_redislock/admin.css"]},
+        js=[Script("django_redislock/list.js", defer=True)],  # type: ignore[list-item]
+    )
 
     # Permissions
 
@@ -198,7 +201,7 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
             return HttpResponseRedirect(self._list_url())
         may_release = self._may_release(request)(row)
         context = {
-            **lock_page.context(request, self.admin_site, details, row, may_release=may_release),
+            **lock_page.context(request, self.admin_site, details, row, may_release),
             "title": str(row),
             "original": row,
             "change": True,

@@ -85,7 +85,7 @@ class State(LockFilter):
     def choices(self, changelist: Any) -> list[Any]:  # type: ignore[override]
         """Return the choices that a user needs, with the number of locks in each state if all
         locks were read."""
-        is_counted = changelist.is_complete
+        is_counted = changelist.reading.is_complete
         counts = Counter([row.state.code for row in changelist.root_queryset.rows])
         choices: list[Any] = []
         for code, choice in zip((None, *STATES), super().choices(changelist), strict=True):
@@ -148,7 +148,6 @@ class LockChangeList(ChangeList):
 
     def get_results(self, request: HttpRequest) -> None:
         self.reading = read_locks(request, self.model_admin.list_max)
-        self.is_complete = len(self.reading.rows) == self.reading.total
         self.column_choices = [
             (each.__name__, label_for_field(each, self.model), each in self.list_display)
             for each in columns.CHOICES

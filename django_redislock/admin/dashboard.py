@@ -194,9 +194,6 @@ def chart(
     return draw(rows, Scale(max(first, since), now))
 
 
-# Rates
-
-
 BAND = 64
 """The height of one series with its heading, in pixels."""
 

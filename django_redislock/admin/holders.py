@@ -150,7 +150,8 @@ def log_text(seen: ShownHolder, holding: Holding, event: str) -> str:
 
 
 def away_text(alias: str, error: BaseException) -> str:
-    facts = {"alias": printable(alias), "error": error_text(error)}
+    # A mistake in REDISLOCK_CACHE can be an address with a password.
+    facts = {"alias": error_text(alias), "error": error_text(error)}
     return _("The locks of “%(alias)s” cannot be read: %(error)s") % facts
 
 

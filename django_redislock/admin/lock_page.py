@@ -77,12 +77,7 @@ def find_lock(aliases: Sequence[Alias], name: str) -> LockDetails:
 
 
 def context(
-    request: HttpRequest,
-    site: AdminSite,
-    lock: LockDetails,
-    row: ActiveLock,
-    *,
-    may_release: bool,
+    request: HttpRequest, site: AdminSite, lock: LockDetails, row: ActiveLock, may_release: bool
 ) -> dict[str, Any]:
     """Return what the template of the page shows."""
     _add_shares(request, row)

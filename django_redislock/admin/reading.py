@@ -76,6 +76,9 @@ class Reading:
     total: int
     """How many locks match."""
 
+    is_complete: bool
+    """Whether no alias has more locks than were read."""
+
     away: Sequence[tuple[str, BaseException]]
     """The cache aliases that could not be read, and why."""
 
@@ -95,26 +98,28 @@ def read_locks(request: HttpRequest, list_max: int) -> Reading:
     text = request.GET.get(SEARCH_VAR, "").strip()
     pattern = text if "*" in text or "?" in text else f"*{text}*"
     rows: list[ActiveLock] = []
-    total, away, aliases = 0, [], aliases_of(request)
+    total, is_complete, away, aliases = 0, True, [], aliases_of(request)
     for alias in aliases:
         try:
             if alias.error:
                 raise alias.error
             stop = list_max if text else min(FEW, list_max)
             page = alias.manager.page(pattern if text else None, stop=stop)
-            if page.total > stop < list_max:
+            if stop < min(page.total, list_max):
                 page = alias.manager.page(stop=list_max)
         except (RedisError, ImproperlyConfigured) as error:
             away.append((alias.name, error))
         else:
             rows += [ActiveLock.of(info.name, alias.name, info) for info in page.infos]
             total += page.total
+            is_complete = is_complete and page.total <= list_max
     if len(away) == len(aliases):
         raise away[0][1]
     locks_read = without_shares(rows) if len(aliases) > 1 else rows
     found = Reading(
         rows=sorted(locks_read, key=attrgetter("urgency")),
         total=total - len(rows) + len(locks_read),
+        is_complete=is_complete,
         away=away,
     )
     request.redislock_reading = found  # type: ignore[attr-defined]

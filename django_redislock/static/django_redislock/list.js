@@ -278,5 +278,5 @@
         plan();
     }
 
-    begin();
+    if (choice) begin(); // other pages have no refresh
 }
