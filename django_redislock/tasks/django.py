@@ -135,10 +135,17 @@ def call_of(single: Single, task: Any, args: Any, kwargs: Any, task_id: str | No
     """Return the call of a task that is enqueued with these arguments."""
     added = (None,) if task.takes_context else ()
     name = task.module_path
-    # A backend makes a copy of the task. A receiver of signals knows the task of the module.
     return Call(
-        *(single, (*added, *args), kwargs, name, task_id, len(added)), task=import_string(name)
+        *(single, (*added, *args), kwargs, name, task_id, len(added)), task=_of_module(task)
     )
+
+
+def _of_module(task: Any) -> Any:
+    """Return the task that a receiver of signals knows. A backend makes a copy of it."""
+    try:
+        return import_string(task.module_path)
+    except ImportError:  # the immediate backend runs any task
+        return task
 
 
 class TaskExecution(Execution):
@@ -202,7 +209,7 @@ def execution(
     task, task_id = run.result.task, str(run.result.id)
     call = Call(
         *(single, args, kwargs, task.module_path, task_id, int(task.takes_context)),
-        task=import_string(task.module_path),
+        task=_of_module(task),
     )
     sending = being_sent.get() if single.options.locking.when_sent else None
     if sending is not None:

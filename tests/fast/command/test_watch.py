@@ -66,7 +66,7 @@ HEADER = r"^NAME +STATE +KIND +HOLDER( +TASK)? +AGE +LEFT +WAITERS +FENCE$"
 
 def test_screen_shows_locks_and_what_happens(hold):
     use("before")
-    lock = hold("invoice:42", timeout=10, auto_renewal=False)
+    lock = hold("invoice:42", timeout=300, auto_renewal=False)
     waiters = []
 
     async def scenario(screen: Screen) -> None:

@@ -20,7 +20,10 @@ RUN = [sys.executable, "-W", "error", "-m", "django", "locks", "run"]
 NO_STDERR = ["sh", "-c", 'exec "$@" 2>&-', "sh"]
 """Prefix of a command that closes its stderr."""
 
-SIGNALS = ("SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2", "SIGQUIT", "SIGINT")
+NAMES = ("SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2", "SIGQUIT", "SIGINT")
+
+# `locks run` does not forward a signal that it was started to ignore, as by `nohup`.
+SIGNALS = [name for name in NAMES if signal.getsignal(getattr(signal, name)) != signal.SIG_IGN]
 
 LISTENER = """
 import os, signal, sys, threading
