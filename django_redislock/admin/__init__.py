@@ -95,8 +95,8 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
     paginator = LockPaginator
     actions = ("release_selected",)
     list_max = 2_000
-    """The maximum number of locks of each cache alias that the list reads: those whose leases end
-    first. The page says so if there are more."""
+    """How many locks of each cache alias the list reads. If there are more, it has those whose
+    leases end first, and says so."""
 
     release_max = 500
     """The maximum number of holders that one confirmation releases."""
