@@ -156,7 +156,8 @@ class FencedRows(Generic[M]):
     def _update(self, token: int, values: dict[str, Any]) -> int:
         if self.fence.name in values:
             raise ValueError(f"update() cannot set {self.fence}: fenced() does that")
-        if any(self.queryset.model._meta.parents.values()):  # A proxy has no link to its parent.
+        model = self.queryset.model
+        if (model._meta.concrete_model or model)._meta.parents:
             raise TypeError(
                 f"{self.queryset.model._meta.label} has several tables (multi-table inheritance): "
                 "fenced() can save its instances, but cannot update() its querysets"

@@ -65,10 +65,17 @@ def begin(sender: Any, **_: Any) -> None:
 @after_task_publish.connect
 def sent(sender: str, headers: Any, body: Any, **_: Any) -> None:
     """Note that an execution has sent its task again, or another task in its own place."""
+    if isinstance(body, dict):  # task_protocol=1
+        headers, args, kwargs = body, body["args"], body["kwargs"]
+    else:
+        args, kwargs, _embedded = body
     for message in reversed(under_way.items):
         if message.task_id and message.task_id == headers.get("id"):
-            args, kwargs, _embedded = body
-            message.resent = Resent(sender, tuple(args), dict(kwargs), headers.get("eta"))
+            task = message.task.app.tasks.get(sender)
+            # Another message with this id, of a task without a lock, does not count.
+            if message.resent is None or (task and single_of(task)):
+                times = headers.get("eta"), headers.get("expires")
+                message.resent = Resent(sender, tuple(args), dict(kwargs), *times)
             break
 
 
@@ -87,6 +94,8 @@ def revoked(sender: Any, request: Any, **_: Any) -> None:
 
 @task_failure.connect
 def failed(sender: Any, task_id: str, args: Any, kwargs: Any, **_: Any) -> None:
+    if any(each.task_id == task_id and each.resent for each in under_way.items):
+        return  # it runs again
     request = sender.request
     if str(request.id) != task_id:  # Celery reports a hard time limit without its request
         request = Context(id=task_id, args=args, kwargs=kwargs)
@@ -217,14 +226,19 @@ class TaskExecution(Execution):
         signature = task.signature_from_request(task.request, countdown=countdown)
         signature.options["headers"] = {**message.headers, **headers}
         try:
-            signature.apply_async()
+            try:
+                signature.apply_async()
+            except ValueError:  # quorum queues of RabbitMQ count whole seconds, and refuse none
+                if not 0 < countdown < 1:
+                    raise
+                signature.apply_async(countdown=1)
         except Exception as error:
             # A message that is not acknowledged yet returns to its queue. Of a message that is, a
             # failure remains the only trace.
             if task.acks_late:
                 raise Reject(error, requeue=True) from error
             raise
-        raise Retry(exc=conflict.error, when=countdown, sig=signature)  # type: ignore[arg-type]  # s
+        raise Retry(exc=conflict.error, when=countdown, sig=signature)  # type: ignore[arg-type]
 
     def _seconds_kept(self, lock: BaseLock, error: BaseException | None) -> float:
         options, resent = self.options, self.message.resent
@@ -240,10 +254,12 @@ class TaskExecution(Execution):
             if next_call is None or next_call.single.name_of(next_call) != lock.name:
                 return 0.0
             delay = seconds_until(resent.eta, self.task.app) or 0
+            expires = seconds_until(resent.expires, self.task.app)
         except Exception:  # it must not hide what the task did
             logger.exception("Cannot determine whether the task runs again: task=%s", self.call)
             return 0.0
-        return max(0, delay) + options.max_queue_seconds
+        seconds = max(0, delay) + options.max_queue_seconds
+        return seconds if expires is None else max(0, min(seconds, expires))
 
     def _next_call(self, resent: Resent) -> Call | None:
         """Return the next execution's call. It can have other arguments, or be of another task."""

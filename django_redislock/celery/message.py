@@ -55,6 +55,7 @@ class Resent(NamedTuple):
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     eta: Any
+    expires: Any
 
 
 class Message:

@@ -114,7 +114,7 @@ class Sending:
             if not replaceable and self._take():
                 return self._publish_with_queue_lock()
             # Otherwise the lock was released since, or another task was queued.
-            if self.conflict.look() and not replaceable:
+            if self.conflict.look() and not self._replaceable():
                 break
         return self._give_way()
 

@@ -448,7 +448,8 @@ class HoldTable(list[Hold]):
         return None
 
     def visible_to(self, owner: Owner) -> Hold | None:
-        """Return the owner's hold, or the only other owner's, as for an `on_lost` function."""
+        """Return the owner's hold, or the only other owner's: an `on_lost` function runs in the
+        thread or task of the renewal."""
         owners = self._owners()
         return self.of(owner) or (self.of(*owners) if len(owners) == 1 else None)
 
@@ -471,12 +472,19 @@ class HoldTable(list[Hold]):
         """Return the hold that the end of a ``with`` block releases.
 
         Blocks of one object need not be nested, and another thread may close the generator that
-        has the block. `ExitStack` does not tell the block, so it is the last hold of `owner`.
+        has the block. If its hold was lost or released inside the block, the block releases what
+        was acquired again without a block. `ExitStack` does not tell the block, and another
+        thread or task may close it.
         """
-        for hold in self.copy() if block else ():
+        if block is None:
+            return self.visible_to(owner)
+        own = None
+        for hold in self.copy():
             if hold.block is block and not hold.is_inherited:
-                return hold
-        return self.of(owner)
+                own = hold
+        last = self.of(own.owner if own else owner)
+        is_by_hand = last is not None and last.block is None
+        return last if is_by_hand and (own is None or own.lost) else own
 
     def _owners(self) -> set[Owner]:
         return {hold.owner for hold in self.copy()}

@@ -46,7 +46,7 @@ from ..engine.operations import Flow, OnServer
 from ..engine.renewer import Renewer, loop_renewer, thread_renewer
 from ..engine.runners import arun, run
 from ..engine.store import AcquireRequest, RenewMode
-from ..exceptions import LockError
+from ..exceptions import LockError, LockNotOwnedError
 from ..identity import Owner, Renewal, SharedOwner, Task, caller, current_owner, info_text
 from ..introspection import is_async, is_generator, reject_deferred_result, signature_of
 from ..keys import LockKeys
@@ -400,9 +400,7 @@ class BaseLock:
         block: object = None,
     ) -> None:
         try:
-            self._leave(
-                lambda owner: self._holds.of_block(owner, block) or self._require_hold("release")
-            )
+            self._leave(lambda owner: self._hold_of_block(owner, block))
         except Exception as release_error:
             if error is None:
                 raise
@@ -429,9 +427,10 @@ class BaseLock:
         *,
         block: object = None,
     ) -> None:
-        hold, release_error = self._holds.of_block(self._owner(), block), None
+        hold, release_error = None, None
         try:
-            await self._aleave(hold or self._require_hold("release"))
+            hold = self._hold_of_block(self._owner(), block)
+            await self._aleave(hold)
         except (Exception, asyncio.CancelledError) as caught:
             release_error = caught
         if hold and hold.takes_back_abort(error, release_error):
@@ -658,8 +657,10 @@ class BaseLock:
             run(self._client(hold.server), self._release(hold))
             # After the release, because a waiter waits for it.
             transactions.warn_if_open(self.name)
-        except BaseException:
-            if hold := hold or self._holds.of(self._owner()):
+        except BaseException as error:
+            if hold is None and not isinstance(error, LockNotOwnedError):  # an interrupt
+                hold = self._holds.of(self._owner())
+            if hold:
                 self._abandon(hold)
             raise
 
@@ -894,6 +895,12 @@ class BaseLock:
 
     def _visible_hold(self) -> Hold | None:
         return self._holds.visible_to(self._owner())
+
+    def _hold_of_block(self, owner: Owner, block: object) -> Hold:
+        hold = self._holds.of_block(owner, block)
+        if hold is None:
+            raise errors.not_owned(self.name, "release")
+        return hold
 
     def _hold_to_release(self, owner: Owner) -> Hold:
         return self._require_hold("release", lost=True, owner=owner)

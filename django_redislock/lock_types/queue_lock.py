@@ -51,10 +51,10 @@ class QueueLock:
             self.release()
         return grant is not None and grant.took_over
 
-    def extend(self, seconds: float) -> bool:
-        """Hold the lock for at least `seconds` from now, and return whether the token holds it."""
+    def set_lease(self, seconds: float) -> bool:
+        """Hold the lock for `seconds` from now, and return whether the token holds it."""
         server, seconds = self.lock._server(), min(seconds, validators.MAX_LEASE_SECONDS)
-        flow = protocol.renew(server.keys.of(self.lock.name), self.token, seconds, "renew")
+        flow = protocol.renew(server.keys.of(self.lock.name), self.token, seconds, "set")
         return bool(run(server.client, flow))
 
     def inherit(self, seconds: float) -> None:

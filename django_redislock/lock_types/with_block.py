@@ -1,4 +1,5 @@
-"""Detect the end of a ``with`` block if a signal handler prevents the call of `__exit__`.
+"""Detect the end of a ``with`` block if a signal handler prevents the call of `__exit__`, and tell
+the blocks of one object apart. The same holds for ``async with`` and `__aexit__`.
 
 CPython may run a signal handler right before the first instruction of `__exit__`. If the handler
 raises an exception (``KeyboardInterrupt``, Celery's ``SoftTimeLimitExceeded``), no code of

@@ -3,8 +3,8 @@
 --
 -- KEYS   index, inboxes, the prefix of the lock hashes, then lock, queue, waiting of each lock,
 --        history
--- ARGV   inbox, epoch, heartbeat (ms for which the inbox counts as alive), tokens to look for in the queue of
---        each lock ("token token ..."), MAX_EVENTS
+-- ARGV   inbox, epoch, heartbeat (ms for which the inbox counts as alive), tokens to look for in the
+--        queue of each lock ("token token ..."), MAX_EVENTS
 --
 -- Reply  "n n ...": the places of the tokens, counted from 0 over all locks, that are not in the
 --        queue. They got a grant, or Redis lost them.

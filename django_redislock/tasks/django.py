@@ -384,4 +384,4 @@ def _keep(sending: QueueLock, call: Call, run_after: datetime | None) -> None:
             *(call.name, queue_lock.lock.name, error_text(error)),
         )
     if is_uncommitted:
-        transaction.on_commit(partial(queue_lock.extend, seconds), robust=True)
+        transaction.on_commit(partial(queue_lock.set_lease, seconds), robust=True)

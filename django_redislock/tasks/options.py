@@ -47,7 +47,7 @@ WHEN_SENT = ("skip", "raise", "replace")
 
 
 def _choice(choices: Collection[str], option: str, value: object) -> None:
-    if value not in choices:
+    if value not in list(choices):
         raise ValueError(
             f"{option}={short_repr(value)} is not one of {', '.join(map(repr, choices))}"
         )

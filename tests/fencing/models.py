@@ -57,6 +57,11 @@ class Restaurant(Place):
     seats = models.IntegerField(default=0)
 
 
+class Bistro(Restaurant):
+    class Meta:
+        proxy = True
+
+
 class Building(models.Model):
     name = models.TextField(default="")
 

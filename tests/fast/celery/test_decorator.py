@@ -97,6 +97,7 @@ REFUSED = [
     ({"mode": "until_done"}, ValueError, "mode='until_done' is not one of 'while_exec"),
     ({"mode": "until_executed", "on_conflict": "wait"}, ValueError, "'until_executed' .*'skip'"),
     ({"mode": "until_executing", "hold_on_retry": True}, ValueError, "hold_on_retry=True has no"),
+    ({"mode": ["x"]}, ValueError, "mode=.*'x'.* is not one of"),
     ({"hold_on_retry": 1}, TypeError, "hold_on_retry must be .*1"),
     ({"queue_timeout": 60}, ValueError, "queue_timeout=60 .* hold_on_retry"),
     ({"queue_timeout": 0, "hold_on_retry": True}, ValueError, "queue_timeout .*got 0"),

@@ -271,6 +271,31 @@ def test_a_task_that_sends_itself_again_and_returns_keeps_its_lock(app, name, se
     assert len(sent) == 1
 
 
+@pytest.mark.parametrize("protocol", [1, 2])
+@pytest.mark.parametrize("error", [Retry(), LookupError()])
+def test_a_task_that_sends_itself_again_and_fails_keeps_its_lock(app, name, protocol, error):
+    app.conf.task_protocol = protocol
+
+    def body():
+        task.retry(countdown=100, throw=False)
+        raise error
+
+    task = make_task(app, name, body=body)
+    run_message(app, task)
+    assert 3690 < locks.get(name).ttl <= 3700
+    locks.force_release(name)
+
+
+def test_a_retry_that_expires_keeps_its_lock_no_longer(app, name):
+    def body():
+        raise task.retry(countdown=10, expires=20)
+
+    task = make_task(app, name, body=body)
+    run_message(app, task)
+    assert 10 < locks.get(name).ttl <= 20
+    locks.force_release(name)
+
+
 def test_a_task_that_could_not_send_itself_again_keeps_no_lock(app, name):
     def body():
         with suppress(Reject):

@@ -10,7 +10,7 @@ from django.test.utils import CaptureQueriesContext
 
 from django_redislock import StaleLock
 from django_redislock.fencing import fenced
-from tests.fencing.models import Account, Ledger, Owner, Restaurant, Savings, School
+from tests.fencing.models import Account, Bistro, Ledger, Owner, Restaurant, Savings, School
 from tests.fencing.tools import NEW, NOW, OLD, account, stored
 
 
@@ -192,7 +192,7 @@ def test_the_router_chooses_the_database(using, settings):
 
 
 def test_an_update_that_is_not_possible_is_refused(using, rows):
-    for each in (Restaurant.objects, School.objects):
+    for each in (Restaurant.objects, Bistro.objects, School.objects):
         with pytest.raises(TypeError, match="several tables"):
             fenced(each, NOW).update(name="new")
     with pytest.raises(ValueError, match=r"cannot set .*\.fence"):

@@ -381,6 +381,30 @@ def test_a_block_releases_its_own_hold_if_blocks_are_not_nested():
     assert not locks.get("a")
 
 
+def test_another_thread_closes_an_exit_stack():
+    stack = ExitStack()
+    stack.enter_context(locks.lock("a", timeout=600))
+    start(stack.close).result(60)
+    assert not locks.get("a")
+
+
+def test_a_block_releases_what_was_acquired_again_after_a_loss():
+    with locks.lock("a", timeout=600) as lock:
+        locks.force_release("a")
+        with pytest.raises(LockLost):
+            lock.reacquire()
+        lock.acquire()
+    assert not locks.get("a")
+
+
+def test_a_block_that_was_released_by_hand_does_not_end_the_outer_block():
+    with locks.lock("a", timeout=600, reentrant=True) as lock:
+        with pytest.raises(LockNotOwnedError), lock:
+            lock.release()
+        assert lock.owned()
+    assert not locks.get("a")
+
+
 def test_a_lock_in_an_exit_stack_outlasts_a_block_of_the_same_object():
     lock = locks.lock("a", timeout=600, reentrant=True)
     with ExitStack() as stack:

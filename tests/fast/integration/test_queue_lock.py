@@ -25,6 +25,12 @@ def test_a_queue_lock_is_not_renewed_and_its_expiry_not_logged(queue_lock, caplo
     assert not caplog.records
 
 
+def test_a_lease_is_set_to_a_shorter_time(queue_lock):
+    assert queue_lock.acquire(60)
+    assert queue_lock.set_lease(5)
+    assert locks.get(NAME).ttl <= 5
+
+
 def test_a_lock_takes_over_a_queue_lock(queue_lock):
     assert queue_lock.acquire(60)
     fence = locks.get(NAME).fence_token
