@@ -9,6 +9,7 @@ Call `install()` in `AppConfig.ready`. Install ``django-redislock[prometheus]`` 
 
 import logging
 import os
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from threading import RLock
@@ -45,6 +46,8 @@ Values: TypeAlias = tuple[str, ...]
 
 REPLY_TIMEOUT_SECONDS = 2.0
 """A server that does not reply in this time counts as down."""
+
+LABEL_NAME = re.compile(r"(?!__)[a-zA-Z_][a-zA-Z0-9_]*")
 
 RECENT_MINUTES = 10
 """The window of ``redislock_server_recent_events``. It includes the current minute."""
@@ -103,8 +106,13 @@ def install(
         ValueError: A cache alias does not exist or cannot store locks, or a label's name is not
             valid or is in use.
     """
-    for name in {"using", "kind", "task"} & set(labels or ()):
-        raise ValueError(f"labels must not contain {name!r}, which the metrics have already")
+    for name, label in (labels or {}).items():
+        if name in ("using", "kind", "task", "le"):
+            raise ValueError(f"labels must not contain {name!r}, which the metrics have already")
+        if not LABEL_NAME.fullmatch(name):
+            raise ValueError(f"labels has {name!r}, which Prometheus does not accept as a name")
+        if not callable(label):
+            raise ValueError(f"labels has {label!r} for {name!r}, which is not a function")
     with _installing:
         if all(each.registry() is not registry for each in _installed):
             _installed.add(_Metrics(registry, using, labels or {}))

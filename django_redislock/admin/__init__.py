@@ -17,6 +17,7 @@ import django
 from django.conf import settings
 from django.contrib import admin, messages
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
+from django.contrib.admin.options import IncorrectLookupParameters
 from django.contrib.admin.utils import quote
 from django.contrib.admin.views.main import ORDER_VAR
 from django.core.exceptions import BadRequest, ImproperlyConfigured, PermissionDenied
@@ -39,7 +40,7 @@ from ..snapshots import Holding
 from ..text import error_text, printable
 from . import columns, dashboard, lock_page
 from .addresses import URL_PREFIX, page_address, unquote_name
-from .changelist import FILTERS, LockChangeList, LockPaginator
+from .changelist import FILTERS, LockChangeList, LockPaginator, visible_locks
 from .holders import (
     HeldHolder,
     HolderCheck,
@@ -141,7 +142,7 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
 
     def _may_release(self, request: HttpRequest) -> Callable[[ActiveLock], bool]:
         """Return the test whether the user may see and release a lock."""
-        visible = self.get_queryset(request)
+        visible = visible_locks(self, request)
         return visible.where(lambda lock: self.has_release_permission(request, lock)).matches
 
     # The list
@@ -179,7 +180,7 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         """Return the lock of that name, even if it is free, because its history outlives it.
         Return None if `get_queryset()` leaves it out."""
         lock = ActiveLock.of(_checked(object_id), _manager_of(request).alias, None)
-        return lock if self.get_queryset(request).matches(lock) else None
+        return lock if visible_locks(self, request).matches(lock) else None
 
     @plain_when_redis_is_away
     def change_view(
@@ -193,7 +194,7 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
             aliases = aliases_of(request)
         details = lock_page.find_lock(aliases, name)
         row = ActiveLock.of(name, details.alias, details.info)
-        if not self.get_queryset(request).matches(row):
+        if not visible_locks(self, request).matches(row):
             raise PermissionDenied
         if not (details.info or details.events):
             texts = [away_text(each.name, each.error) for each in aliases if each.error]
@@ -232,7 +233,7 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         if request.method not in ("GET", "HEAD"):
             raise PermissionDenied
         context = dashboard.context(
-            request, self.admin_site, _manager_of(request), self.get_queryset(request)
+            request, self.admin_site, _manager_of(request), visible_locks(self, request)
         )
         return self._page(request, "dashboard", title=_("Lock dashboard"), **context)
 
@@ -266,7 +267,10 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         if request.method != "POST":
             return HttpResponseRedirect(self._list_url())
         if "all" in request.POST:
-            matching = self.get_changelist_instance(request).queryset
+            try:
+                matching = self.get_changelist_instance(request).queryset
+            except IncorrectLookupParameters:
+                return HttpResponseRedirect(self._list_url())
             rows = filter(self._may_release(request), matching)
             away = read_locks(request, self.list_max).away
             notes = [away_text(*each) for each in away]
@@ -293,12 +297,14 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
             self._warn(request, *notes, _("Nothing to release."))
             return self._back(request, check)
         notes = [*notes, *left_out_texts(check)]
+        states = list(dict.fromkeys(state_of_holding(holding) for _seen, holding in check.held))
         return self._page(
             request,
             "release_confirmation",
             title=_("Release locks"),
             held=check.rows,
-            states=list(dict.fromkeys(state_of_holding(holding) for _seen, holding in check.held)),
+            states=states,
+            is_running=any(state.code not in ("cooldown", "queued") for state in states),
             several_aliases=len(locks.everywhere()) > 1,
             changes=check.gone,
             notes=[*notes, quorum_text()] if check.has_quorum else notes,
@@ -399,7 +405,14 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         task_id = holding.holder.task_id or ""
         task = printable(f"{holding.holder.task_name}[{task_id}]")
         text = log_text(seen, holding, "Revoked the task of the holder")
-        self.log_change(request, ActiveLock(name=seen.name), text)
+        try:
+            with transaction.atomic(using=_log_database()):
+                self.log_change(request, ActiveLock(name=seen.name), text)
+        except LOG_ERRORS as error:
+            logger.exception("Task not revoked in the admin: task=%s", task)
+            text = _("The task was not revoked: %(error)s") % {"error": error_text(error)}
+            self.message_user(request, text, messages.ERROR)
+            return
         logger.warning(
             "Revoking a task in the admin: task=%s name=%r using=%r user=%r fence_token=%d"
             " terminate=%s",

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from operator import attrgetter
 from typing import Any
 
+from django.conf import settings
 from django.contrib.admin import SimpleListFilter
 from django.contrib.admin.utils import label_for_field
 from django.contrib.admin.views.main import ChangeList
@@ -116,7 +117,10 @@ class Using(LockFilter):
         return [(each.name, each.name) for each in aliases] if len(aliases) > 1 else []
 
     def matches(self, row: ActiveLock) -> bool:
-        return self.value() in row.aliases or self.value() not in dict(self.lookup_choices)
+        value = self.value()
+        # An alias of the same database as another one shows the locks of that one.
+        is_other_name = value in settings.CACHES and value not in dict(self.lookup_choices)
+        return value in row.aliases or is_other_name
 
 
 FILTERS = (State, Kind, Task, Host, Using)
@@ -132,6 +136,21 @@ class LockPaginator(Paginator):  # type: ignore[type-arg]
         return min(max(int(number), 1), self.num_pages)
 
 
+def visible_locks(model_admin: Any, request: HttpRequest) -> LockQuerySet:
+    """Return the locks that the user may see, by the `get_queryset()` of the admin.
+
+    Raises:
+        ImproperlyConfigured: A subclass returns something else.
+    """
+    found = model_admin.get_queryset(request)
+    if isinstance(found, LockQuerySet):
+        return found
+    raise ImproperlyConfigured(
+        f"{type(model_admin).__name__}.get_queryset() must return super().get_queryset(request),"
+        " narrowed by filter(), exclude() or none()."
+    )
+
+
 class LockChangeList(ChangeList):
     """Django's list with what was read for it, and links to a lock's cache alias."""
 
@@ -139,11 +158,7 @@ class LockChangeList(ChangeList):
     root_queryset: Any
 
     def get_queryset(self, request: HttpRequest, exclude_parameters: Any = None) -> Any:
-        if not isinstance(self.root_queryset, LockQuerySet):
-            raise ImproperlyConfigured(
-                f"{type(self.model_admin).__name__}.get_queryset() must return"
-                " super().get_queryset(request), narrowed by filter(), exclude() or none()."
-            )
+        visible_locks(self.model_admin, request)
         return super().get_queryset(request, exclude_parameters)
 
     def get_results(self, request: HttpRequest) -> None:

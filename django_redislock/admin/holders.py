@@ -188,8 +188,7 @@ def unlogged_text(count: int, error: Exception) -> str:
 
 
 def released_text(released: Sequence[HeldHolder]) -> str:
-    # A quorum lock has the same holder on each of its servers.
-    count = len({holding.token for _seen, holding in released})
+    count = len({seen.name for seen, _holding in released})
     if not count:
         return _("Nothing was released.")
     if count == 1:

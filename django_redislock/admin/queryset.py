@@ -143,13 +143,19 @@ def _ordered(rows: list[ActiveLock], columns: Sequence[str]) -> list[ActiveLock]
 
 
 def _condition(args: tuple[Any, ...], lookups: dict[str, Any]) -> Q:
-    # An iterator can be read only once, but there are many locks to compare.
-    values = {
-        name: tuple(value) if name.endswith("__in") else value for name, value in lookups.items()
-    }
-    condition = Q(*filter(None, args), **values)
+    condition: Q = _repeatable(Q(*filter(None, args), **lookups))
     _matches(condition, ActiveLock(name=""))  # raises an error if a lookup is not supported
     return condition
+
+
+def _repeatable(condition: Any) -> Any:
+    """Return the condition with tuples instead of iterators, which can be read only once."""
+    if isinstance(condition, tuple):
+        lookup, value = condition
+        return lookup, tuple(value) if lookup.endswith("__in") else value
+    found = condition.copy()
+    found.children = [*map(_repeatable, condition.children)]
+    return found
 
 
 def _matches(condition: Any, lock: ActiveLock) -> bool:
@@ -159,6 +165,8 @@ def _matches(condition: Any, lock: ActiveLock) -> bool:
     if not condition.children:  # as in Django, also if it is negated
         return True
     found = [_matches(child, lock) for child in condition.children]
+    if condition.connector == Q.XOR:
+        return (sum(found) % 2 == 1) is not condition.negated
     combine = {Q.AND: all, Q.OR: any}[condition.connector]
     return combine(found) is not condition.negated
 

@@ -74,3 +74,10 @@ lease = argument(lambda text: validators.lease("the lease", parse_duration(text)
 interval = argument(_interval)
 limit = argument(partial(_whole_number, 1, validators.MAX_COUNT))
 exit_status = argument(partial(_whole_number, 0, 255))
+
+
+def host(text: str) -> str:
+    """Return the name of a host. An empty text, as of an unset variable, is an error."""
+    if not text:
+        raise ArgumentTypeError("a host must not be empty")
+    return text

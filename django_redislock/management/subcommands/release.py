@@ -10,7 +10,7 @@ from redis.exceptions import RedisError
 from ...manager import LockManager
 from ...snapshots import Holding
 from ...text import age, any_of, error_text, printable, short_duration
-from ..arguments import NOT_DONE, USAGE, duration, name, pattern
+from ..arguments import NOT_DONE, USAGE, duration, host, name, pattern
 from ..formatting import hold_text, similar_names_text
 from ..output import stop, tolerate_closed_pipe, write
 
@@ -34,7 +34,7 @@ def add_arguments(parser: CommandParser) -> None:
         metavar="D",
         help="Only holders that have held for longer than D: 90s, 5m, 2h, 1d, or plain seconds.",
     )
-    parser.add_argument("--host", metavar="H", help="Only holders on this host.")
+    parser.add_argument("--host", type=host, metavar="H", help="Only holders on this host.")
     parser.add_argument(
         "--task",
         type=pattern,

@@ -256,6 +256,8 @@ def split_at_dashes(parser: CommandParser) -> None:
         given = list(args)
         end = given.index("--") if "--" in given else len(given)
         parsed, unknown = parse(given[:end], namespace)
+        if unknown:
+            parser.error(f"not known: {' '.join(unknown)} (the command goes after --)")
         parsed.argv = given[end + 1 :]
         return parsed, unknown
 

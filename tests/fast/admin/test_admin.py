@@ -305,6 +305,13 @@ def test_nothing_is_released_if_the_log_refuses_the_entry(hold, releaser, caplog
 
 
 @pytest.mark.django_db(transaction=True)
+def test_a_filter_that_does_not_exist_releases_nothing(hold, releaser):
+    lock = hold("x")
+    response = releaser.post(f"{RELEASE}?host__x=1", {"all": "1"})
+    assert response.status_code == 302
+    assert lock.owned()
+
+
 def test_each_release_is_logged_if_the_log_refuses_a_later_one(hold, releaser, atomic_requests):
     held = [hold(name) for name in ("a", "b", "c")]
 

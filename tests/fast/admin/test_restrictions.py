@@ -171,6 +171,8 @@ QUERIES = [
     (lambda all_: all_.filter(~Q(name__endswith="1"), using="default"), {"ours:2"}),
     (lambda all_: all_.filter(name__istartswith="O").exclude(name="ours:1"), {"ours:2"}),
     (lambda all_: all_.filter(name__in=iter(["ours:1", "ours:2"])), {"ours:1", "ours:2"}),
+    (lambda all_: all_.exclude(Q(name__in=iter(["ours:1", "ours:2"]))), {"theirs:1"}),
+    (lambda all_: all_.filter(Q(name="ours:1") ^ Q(name__startswith="ours")), {"ours:2"}),
     (lambda all_: all_.none(), set()),
 ]
 
@@ -185,6 +187,19 @@ def test_a_queryset_is_narrowed_as_in_django(serve, releaser, narrow, expected):
 
     rows = releaser.get(LIST).context["cl"].result_list
     assert {row.name for row in rows} == expected
+
+
+def test_something_else_than_a_queryset_of_locks_is_explained_on_each_page(serve, releaser):
+    class Wrong(ActiveLockAdmin):
+        def get_queryset(self, request):
+            return []
+
+    serve(Wrong)
+
+    for page in (LIST, f"{LIST}ours_3A1/change/"):
+        response = releaser.get(page)
+        assert response.status_code == 503
+        assert "Wrong.get_queryset() must return" in text_of(response)
 
 
 def test_a_lookup_that_is_not_supported_is_an_error(serve, releaser):

@@ -255,8 +255,10 @@ def test_a_deleted_registry_gets_no_values():
         ({"using": ["nowhere"]}, "using must be a list of .* got 'nowhere'"),
         ({"using": ["memory"]}, "using: Cannot store locks in .* 'memory'"),
         ({"labels": {"task": str}}, "labels must not contain 'task'"),
-        ({"labels": {"__a": str}}, "Reserved label"),
-        ({"labels": {"le": str}}, "Reserved label"),
+        ({"labels": {"le": str}}, "labels must not contain 'le'"),
+        ({"labels": {"__a": str}}, "labels has '__a'"),
+        ({"labels": {"bad-name": str}}, "labels has 'bad-name'"),
+        ({"labels": {"area": None}}, "labels has None for 'area'"),
     ],
 )
 def test_a_bad_argument_is_named(settings, options, message):
