@@ -191,13 +191,13 @@ def _some_overdue(overdue: list[Holding], info: LockInfo) -> Advice:
 
 def _in_use(renewed: list[Holding]) -> Advice:
     text = ngettext(
-        "The process of the holder is running: it renewed the lease %(ago)s ago. This does "
-        "not show whether its work makes progress, so check the process. If you release the "
-        "lock, the holder learns of it within %(interval)s, and runs alongside the next one until "
-        "then.",
-        "The processes of %(count)d holders are running: each renewed its lease in the last "
-        "%(ago)s. This does not show whether their work makes progress, so check the processes. "
-        "If you release the lock, these holders learn of it within %(interval)s, and run "
+        "The process of the holder was running %(ago)s ago, when it acquired the lock or renewed "
+        "its lease. This does not show whether its work makes progress, so check the process. If "
+        "you release the lock, the holder learns of it within %(interval)s, and runs alongside "
+        "the next one until then.",
+        "The processes of %(count)d holders were running in the last %(ago)s, when they acquired "
+        "the lock or renewed their leases. This does not show whether their work makes progress, "
+        "so check the processes. If you release the lock, these holders learn of it within %(interval)s, and run "
         "alongside the next ones until then.",
         len(renewed),
     )
