@@ -248,7 +248,7 @@ def test_every_holder_is_shown(viewer, monkeypatch):
 
     shown = re.findall(r"<dt>Fencing token</dt><dd>(\d+)</dd>", text_of(response))
     assert "(+2) · " in words_of(response)
-    assert "The processes of 3 holders are running" in words_of(response)
+    assert "The processes of 3 holders were running" in words_of(response)
     assert shown == fences
     assert "2 more holders are not shown." in words_of(fewer)
 
