@@ -155,9 +155,10 @@ async def _acall_with_inbox(client: AsyncClient, call: Call, keys: LockKeys) -> 
             return 1
         return reply
 
-    call = replace(call, args=(*call.args[:-2], inbox.id, call.args[-1]), inbox_of=None)
+    args = (*call.args[:-2], inbox.id, call.args[-1])
+    with_inbox = Call(call.script, call.keys, args, call.limit, call.vital, once=call.once)
     try:
-        return delivered(await _aperform(client, call))
+        return delivered(await _aperform(client, with_inbox))
     except _CancelledDuringCall as late:
         late.reply = delivered(late.reply)
         raise
