@@ -197,8 +197,8 @@ def _in_use(renewed: list[Holding]) -> Advice:
         "the next one until then.",
         "The processes of %(count)d holders were running in the last %(ago)s, when they acquired "
         "the lock or renewed their leases. This does not show whether their work makes progress, "
-        "so check the processes. If you release the lock, these holders learn of it within %(interval)s, and run "
-        "alongside the next ones until then.",
+        "so check the processes. If you release the lock, these holders learn of it within "
+        "%(interval)s, and run alongside the next ones until then.",
         len(renewed),
     )
     values = {
