@@ -200,8 +200,6 @@ class ClusterNodes(Nodes):
 class AsyncNode:
     """A node of redis-py's async Cluster client, with the methods of a client and of its pool."""
 
-    connection = None
-
     def __init__(self, node: Any) -> None:
         self.node = node
         # Before redis-py 6 a node has no public method to take a connection back. Each request

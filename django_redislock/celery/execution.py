@@ -158,8 +158,8 @@ class TaskExecution(Execution):
         """Whether the task had a queue lock and was not replaced, or began before and its process
         was killed. It is then not skipped."""
         had_queue_lock = self.options.locking.when_sent and self.message.queue_lock is not None
-        is_replaced = self.options.on_conflict == "replace"
-        return self.message.may_have_run or (had_queue_lock and not is_replaced)
+        can_be_replaced = self.options.on_conflict == "replace"
+        return self.message.may_have_run or (had_queue_lock and not can_be_replaced)
 
     @property
     def _must_run_later(self) -> bool:
