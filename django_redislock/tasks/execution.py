@@ -114,7 +114,7 @@ class Execution:
         return self._run_under_lock(name, self._call_function)
 
     async def arun(self) -> Any:
-        """Async version of `run()`. Here the queue lock always has the name of the lock, because no
+        """Async version of `run()`. The queue lock has the name of the lock here, because no
         framework with coroutine functions has separate queue locks."""
         locking, name = self.options.locking, self.single.name_of(self.call)
         if locking.when_sent:
