@@ -337,7 +337,7 @@ def test_a_loss_is_reported_once_and_only_without_a_majority(five, moving_clock)
 
 
 def test_a_holder_that_lost_the_majority_does_not_renew_the_rest(five):
-    lock = quorum(timeout=1)
+    lock = quorum(timeout=2.5)
     assert lock.acquire()
     for alias in ("q1", "q2", "q3"):
         assert locks.using(alias).force_release("a") == 1
@@ -470,7 +470,7 @@ def test_a_waiter_continues_on_the_next_server_if_its_server_dies(five):
         with quorum() as lock:
             entered.append(lock.fence_token)
 
-    with quorum(timeout=2) as lock:
+    with quorum(timeout=2.5) as lock:
         waiter = start(hold)
         waiting(locks.using("q0"), "a", 1)
         five.kill(0)
@@ -534,7 +534,7 @@ def test_three_unresponsive_servers_are_a_refusal(five, hanging, connected):
 
 
 def test_a_server_that_restarts_after_a_lease_admits_no_second_holder(five):
-    lease, three, restarted = 1, ["q0", "q1", "q2"], random.choice([0, 1])
+    lease, three, restarted = 2.5, ["q0", "q1", "q2"], random.choice([0, 1])
     five.kill(2)
     first = quorum(using=three, timeout=lease)
     assert first.acquire()
