@@ -17,6 +17,7 @@ import threading
 import weakref
 from collections.abc import Mapping
 from contextvars import ContextVar
+from functools import lru_cache
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from .snapshots import Holder
@@ -186,21 +187,32 @@ def info_text(
     if task is None and celery and (running := celery.current_task):
         task = running.name, running.request.id
     task_name, task_id = task or (None, None)
-    pid, (known_pid, process) = os.getpid(), _process
-    return _to_json(
-        {
-            "host": _HOST,
-            "pid": pid,
-            "process": process if pid == known_pid else process_id(),
-            "thread": thread[:MAX_FIELD_CHARACTERS],
-            "task_name": task_name,
-            # The sender can choose an id that is not a str, such as a UUID.
-            "task_id": None if task_id is None else recorded_id(str(task_id)),
-            "metadata": dict(metadata),
-            "renewed": renewed,  # history.lua finds the metadata by these two names.
-            "on_conflict": on_conflict,
-        }
+    # The sender can choose an id that is not a str, such as a UUID.
+    task_json = "null" if task_id is None else _to_json(recorded_id(str(task_id)))
+    return (
+        f"{_holder_json(os.getpid(), thread[:MAX_FIELD_CHARACTERS], task_name)}"
+        f',"task_id":{task_json},"metadata":{_to_json(dict(metadata)) if metadata else "{}"}'
+        f",{_options_json(renewed, on_conflict)}"  # history.lua expects this order
     )
+
+
+@lru_cache
+def _holder_json(pid: int, thread: str, task_name: str | None) -> str:
+    """Return the beginning of a payload. All executions of a task by a thread share it."""
+    facts = {
+        "host": _HOST,
+        "pid": pid,
+        "process": process_id(),
+        "thread": thread,
+        "task_name": task_name,
+    }
+    return _to_json(facts)[:-1]
+
+
+@lru_cache
+def _options_json(renewed: Renewal, on_conflict: str) -> str:
+    """Return the end of a payload."""
+    return _to_json({"renewed": renewed, "on_conflict": on_conflict})[1:]
 
 
 _to_json = json.JSONEncoder(separators=(",", ":")).encode
