@@ -123,13 +123,12 @@ def _perform(client: Client, op: Op) -> Any:
 
 async def _aperform(client: AsyncClient, op: Op) -> Any:
     match op:
-        case Call(inbox_of=LockKeys() as keys):
-            return await _acall_with_inbox(client, op, keys)
         case Call():
-            if op.vital:
-                finish = _wait_if_cancelled if op.once else _repeat_if_cancelled
-                return await finish(client, op)
-            return await _acall(client, op)
+            if not op.vital:
+                return await _acall(client, op)
+            if op.inbox_of and (inbox := _loop_inbox(client, op.inbox_of)).waiters:
+                return await _acall_with_inbox(client, op, inbox)
+            return await _acall_vital(client, op)
         case Batch():
             return await _abatch(client, op)
         case Join():
@@ -146,9 +145,7 @@ async def _aperform(client: AsyncClient, op: Op) -> Any:
             return _checked(await asyncio.gather(*flows, return_exceptions=True))
 
 
-async def _acall_with_inbox(client: AsyncClient, call: Call, keys: LockKeys) -> Any:
-    inbox = _loop_inbox(client, keys)
-
+async def _acall_with_inbox(client: AsyncClient, call: Call, inbox: LoopInbox) -> Any:
     def delivered(reply: Any) -> Any:
         if isinstance(reply, bytes):
             inbox.deliver(text(reply))
@@ -156,9 +153,8 @@ async def _acall_with_inbox(client: AsyncClient, call: Call, keys: LockKeys) -> 
         return reply
 
     args = (*call.args[:-2], inbox.id, call.args[-1])
-    with_inbox = Call(call.script, call.keys, args, call.limit, call.vital, once=call.once)
     try:
-        return delivered(await _aperform(client, with_inbox))
+        return delivered(await _acall_vital(client, replace(call, args=args)))
     except _CancelledDuringCall as late:
         late.reply = delivered(late.reply)
         raise
@@ -200,9 +196,9 @@ def _loop_inbox(client: AsyncClient, keys: LockKeys) -> LoopInbox:
 
 
 def _call(client: Client, call: Call) -> Any:
-    options = {"urgent": call.vital, "once": call.once}
+    urgent, once = call.vital, call.once
     try:
-        [reply] = transport.call(client, [_evalsha(call)], call.limit, **options)
+        [reply] = transport.call(client, [_evalsha(call)], call.limit, urgent=urgent, once=once)
     except ConnectionError as error:
         # Others may use all connections of the pool, and wait for this release. So it does not
         # wait for them: nothing renews its lease any more.
@@ -214,16 +210,18 @@ def _call(client: Client, call: Call) -> Any:
         finally:
             close(extra)
     if isinstance(reply, NoScriptError):
-        [reply] = transport.call(client, [_eval(call)], call.limit, **options)
+        [reply] = transport.call(client, [_eval(call)], call.limit, urgent=urgent, once=once)
     if isinstance(reply, ResponseError):
         raise reply
     return reply
 
 
 async def _acall(client: AsyncClient, call: Call) -> Any:
-    options = {"urgent": call.vital, "once": call.once}
+    urgent, once = call.vital, call.once
     try:
-        [reply] = await transport.acall(client, [_evalsha(call)], call.limit, **options)
+        [reply] = await transport.acall(
+            client, [_evalsha(call)], call.limit, urgent=urgent, once=once
+        )
     except ConnectionError as error:
         extra = dedicated(client) if call.vital and is_exhausted(error) else client  # see `_call`
         if extra is client:
@@ -233,7 +231,9 @@ async def _acall(client: AsyncClient, call: Call) -> Any:
         finally:
             await aclose(extra)
     if isinstance(reply, NoScriptError):
-        [reply] = await transport.acall(client, [_eval(call)], call.limit, **options)
+        [reply] = await transport.acall(
+            client, [_eval(call)], call.limit, urgent=urgent, once=once
+        )
     if isinstance(reply, ResponseError):
         raise reply
     return reply
@@ -295,6 +295,11 @@ def _unwrap(reply: Any) -> Any:
 
 
 # Vital calls in a task that is cancelled
+
+
+async def _acall_vital(client: AsyncClient, call: Call) -> Any:
+    finish = _wait_if_cancelled if call.once else _repeat_if_cancelled
+    return await finish(client, call)
 
 
 async def _repeat_if_cancelled(client: AsyncClient, call: Call) -> Any:
