@@ -9,11 +9,11 @@ import math
 import os
 import threading
 import time
-from collections.abc import Coroutine, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 from inspect import Parameter, signature
-from typing import Any, TypeVar
+from typing import Any
 from weakref import WeakKeyDictionary
 
 from redis import ConnectionPool
@@ -24,8 +24,7 @@ from ..backends import AsyncClient, Client, Nodes
 from ..backends.cluster import AsyncNode, is_readonly, key_of, route
 from .gate import LoopGate, ThreadGate, loop_gates, thread_gates
 from .operations import Command
-
-T = TypeVar("T")
+from .time_limits import within
 
 POOL_WAIT_SECONDS = 2.0
 """Seconds to wait for a connection if all that a pool may have are in use."""
@@ -174,7 +173,7 @@ async def acall(
         await gate.enter(limit, is_urgent=urgent)
         try:
             reply = exchange(client, commands, once, urgent)
-            replies: list[Any] = await (reply if limit is None else _within(limit, reply))
+            replies: list[Any] = await (reply if limit is None else within(limit, reply))
             has_reply = True
         finally:
             gate.leave(has_reply=has_reply)
@@ -361,7 +360,7 @@ async def _asend_and_read(connection: Any, commands: Sequence[Command]) -> list[
         # redis-py's own limits are a task for each command and a timer for each reply, and its
         # timer ignores that the loop may be busy.
         connection.socket_timeout = None
-        return await _within(timeout, _aexchange(connection, commands))
+        return await within(timeout, _aexchange(connection, commands))
     except BaseException as error:
         await connection.disconnect(nowait=True)  # an unread reply would answer the next command
         if isinstance(error, TimeoutError):
@@ -382,29 +381,6 @@ async def _aexchange(connection: Any, commands: Sequence[Command]) -> list[Any]:
         except ResponseError as error:
             replies.append(error.with_traceback(None))  # its frames would keep a lock alive
     return replies
-
-
-async def _within(seconds: float | None, reply: Coroutine[Any, Any, T]) -> T:
-    """Await a reply. Raise `TimeoutError` if it has not arrived within `seconds`, if given.
-
-    If the event loop was busy when the time ended, the reply may have arrived unread. The loop
-    then gets as long again as it was late, to read it.
-    """
-    if seconds is None:
-        return await reply
-    loop = asyncio.get_running_loop()
-    due = loop.time() + seconds
-    async with asyncio.timeout(None) as timeout:
-
-        def expire() -> None:
-            now = loop.time()
-            timeout.reschedule(now + min(now - due, seconds))
-
-        timer = loop.call_at(due, expire)
-        try:
-            return await reply
-        finally:
-            timer.cancel()
 
 
 # Connections of a pool

@@ -1,0 +1,65 @@
+"""Limit how long an event loop waits for replies, with one timer for all of them.
+
+A timer for each reply takes several percent of the processor time of an uncontended cycle.
+"""
+
+import asyncio
+import math
+from collections.abc import Coroutine
+from typing import Any, TypeAlias, TypeVar
+from weakref import WeakKeyDictionary
+
+T = TypeVar("T")
+Loop: TypeAlias = asyncio.AbstractEventLoop
+
+
+async def within(seconds: float | None, reply: Coroutine[Any, Any, T]) -> T:
+    """Await a reply. Raise `TimeoutError` if it has not arrived within `seconds`, if given.
+
+    If the event loop was busy when the time ended, the reply may have arrived unread. The loop
+    then gets as long again as it was late, to read it.
+    """
+    if seconds is None:
+        return await reply
+    loop = asyncio.get_running_loop()
+    limits = _limits.get(loop) or _limits.setdefault(loop, _TimeLimits())
+    async with asyncio.timeout(None) as timeout:
+        limits.add(loop, timeout, seconds)
+        try:
+            return await reply
+        finally:
+            limits.remove(timeout)
+
+
+class _TimeLimits:
+    """The time limits of the replies that an event loop waits for."""
+
+    def __init__(self) -> None:
+        self._pending: dict[asyncio.Timeout, tuple[float, float]] = {}
+        self._next_check = math.inf
+
+    def add(self, loop: Loop, timeout: asyncio.Timeout, seconds: float) -> None:
+        due = loop.time() + seconds
+        self._pending[timeout] = due, seconds
+        self._check_at(loop, due)
+
+    def remove(self, timeout: asyncio.Timeout) -> None:
+        # The timer stays, for the next reply: to cancel it would cost as much as to make another.
+        self._pending.pop(timeout, None)
+
+    def _check_at(self, loop: Loop, due: float) -> None:
+        if due < self._next_check:
+            self._next_check = due
+            loop.call_at(due, self._check, loop)
+
+    def _check(self, loop: Loop) -> None:
+        self._next_check, now = math.inf, loop.time()
+        for timeout, (due, seconds) in list(self._pending.items()):
+            if due <= now:
+                self.remove(timeout)
+                timeout.reschedule(now + min(now - due, seconds))
+            else:
+                self._check_at(loop, due)
+
+
+_limits: WeakKeyDictionary[Loop, _TimeLimits] = WeakKeyDictionary()
