@@ -7,7 +7,8 @@ HIDDEN = "***"
 
 _QUOTED = re.compile(
     r"""
-    (?<=://).*(?=@)                     # the user name and password in an address
+    # The user name and password in an address. A separator and a scheme begin the next address.
+    (?<=://)(?:(?![\s,;'"][\w+]+://).)*(?=@)
     | <[\w.]+\(.*\)>                    # a redis-py client, whose repr can have a password
     | (?<=args\ beginning\ with:\ ).*   # an unknown command, such as HELLO or AUTH
     | (?<=\bUser\ ).*(?=\ has\ no\ permissions)

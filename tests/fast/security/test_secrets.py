@@ -278,6 +278,8 @@ OF_REDIS_PY_7 = (
         ("unknown command 'AUTH', with args beginning with: 'us3r' 'p4ss' ", "with: ***"),
         ("User us3r has no permissions to run the 'get' command", "User *** has no permissions"),
         ("can't read redis://us3r:p4ss@w0rd@host:1/0 at all", "redis://***@host:1/0 at all"),
+        ("redis://us3r:p4ss@h1, redis://us3r:w0rd@h2", "redis://***@h1, redis://***@h2"),
+        ("redis://h1;redis://us3r:p4ss, w@rd@h2", "redis://h1;redis://***@h2"),
         ("Error 111 connecting to 127.0.0.1:6379.", "Error 111 connecting to 127.0.0.1:6379."),
         ("Lock '<b>(x)' is held", "Lock '<b>(x)' is held"),
         ("two\nlines \x1b[31m", "two\\nlines \\x1b[31m"),
