@@ -159,6 +159,13 @@ def is_overdue(holding: Holding) -> bool:
     return state_of_holding(holding) in (STALE, LATE)
 
 
+def was_renewed(holding: Holding) -> bool:
+    """Return whether the holder, which renews its lease, has done so since the acquisition."""
+    added = (holding.expires_at - holding.acquired_at).total_seconds() - holding.timeout
+    # A waiter that confirms its grant prolongs its lease, too, but soon after the acquisition.
+    return holding.renewed and added > renewal_interval(holding) / 2 > 0
+
+
 def was_extended(holding: Holding) -> bool:
     """Return whether the holder has had the lock for longer than its first lease."""
     return age(holding) > holding.timeout

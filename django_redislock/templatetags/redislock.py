@@ -11,7 +11,7 @@ from django import template
 from ..admin.addresses import page_address
 from ..admin.timeline import clock, outcome, who
 from ..advice import process_text
-from ..lock_state import queued_task, renewal_interval, state_of_holding
+from ..lock_state import queued_task, renewal_interval, state_of_holding, was_renewed
 from ..text import (
     age,
     error_text,
@@ -36,6 +36,7 @@ register.filter("queued", queued_task)
 register.filter("renewal_interval", renewal_interval)
 register.filter("state", state_of_holding)
 register.filter("task", task_text)
+register.filter("was_renewed", was_renewed)
 register.filter("who", who)
 
 

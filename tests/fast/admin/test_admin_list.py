@@ -18,11 +18,12 @@ from django_redislock.admin.columns import CHOICES
 from django_redislock.testing import EmbeddedServer
 from django_redislock.text import age
 from tests.calls import counted_calls
-from tests.lock_tools import commands
+from tests.lock_tools import commands, start
 from tests.pages import (
     DASHBOARD,
     LIST,
     RELEASE,
+    acquired_before,
     lock_page,
     postpone,
     round_trips,
@@ -120,7 +121,7 @@ def test_states(hold, viewer, redis_server):
 
     assert '<span aria-hidden="true">●</span> held</span>' in state["held"]
     assert "The process of the holder renews the lease in time" in state["held"]
-    assert re.search(r'>renewed <span data-age="\d\.\d{3}">\d\.\ds</span> ago<', state["held"])
+    assert not any(">renewed " in each for each in state.values())
     assert "▲</span> stale" in state["stale"]
     assert "○</span> held (no renewal)" in state["fixed"]
     assert "◆</span> cooldown" in state["cooling"]
@@ -130,6 +131,25 @@ def test_states(hold, viewer, redis_server):
     assert listed(viewer, state="stale") == ["stale"]
     assert listed(viewer, state="cooldown") == ["cooling"]
     locks.force_release("cooling")
+
+
+def test_only_a_lease_that_was_renewed_is_shown_as_renewed(hold, viewer, redis_server):
+    hold("renewed", timeout=60)
+    acquired_before(redis_server, "renewed", seconds=25)
+    first, granted = hold("granted"), locks.lock("granted", timeout=30)
+    waiter = start(granted.acquire)
+    wait_until(lambda: locks.get("granted").waiters)
+    first.release()
+    assert waiter.result()  # a waiter confirms its grant
+
+    page = viewer.get(LIST)
+
+    state = dict(zip(names_of(page), cells(page, "state"), strict=True))
+    assert re.search(r'>renewed <span data-age="\d\.\d{3}">\d\.\ds</span> ago<', state["renewed"])
+    assert ">renewed " not in state["granted"]
+    assert "Renewed" in words_of(lock_page(viewer, "renewed"))
+    assert "Renewed" not in words_of(lock_page(viewer, "granted"))
+    locks.force_release("granted")
 
 
 def test_a_row_shows_the_holder_rather_than_a_cooldown(viewer):

@@ -13,6 +13,7 @@ from django_redislock import locks
 from django_redislock.admin import ActiveLockAdmin
 from django_redislock.lock_types import base
 from django_redislock.text import short_duration
+from tests.pages import acquired_before
 
 from .browser import Tab
 from .pages import LIST, ask_to_release_selected, confirm, lists
@@ -255,9 +256,10 @@ def test_the_dashboard_refreshes_itself_and_stays_as_it_is(tab: Tab, viewer, hol
     assert tab.path == f"{LIST}dashboard/?minutes=5"
 
 
-def test_durations_count_between_two_refreshes(tab: Tab, viewer, hold) -> None:
+def test_durations_count_between_two_refreshes(tab: Tab, viewer, hold, redis_server) -> None:
     hold("short", timeout=2, auto_renewal=False)
     hold("renewed", timeout=50)
+    acquired_before(redis_server, "renewed", seconds=15)
     hold("invoice:42", timeout=60, auto_renewal=False)
     tab.open(LIST)
     [state] = tab.driver.find_elements(By.CLASS_NAME, "redislock-renewed")
