@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import wraps
 from itertools import product
 from typing import Any
@@ -196,10 +197,15 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         row = ActiveLock.of(name, details.alias, details.info)
         if not visible_locks(self, request).matches(row):
             raise PermissionDenied
+        away = [away_text(each.name, each.error) for each in aliases if each.error]
         if not (details.info or details.events):
-            texts = [away_text(each.name, each.error) for each in aliases if each.error]
-            self._warn(request, *texts, _("“%(name)s” is not locked now.") % {"name": row})
+            text = _("“%(name)s” is not locked now.")
+            if away:
+                text = _("“%(name)s” is not locked on the cache aliases that can be read.")
+            self._warn(request, text % {"name": row})
             return HttpResponseRedirect(self._list_url())
+        if details.alias != aliases[0].name:  # an alias that cannot be read may have the lock, too
+            self._warn(request, *away)
         may_release = self._may_release(request)(row)
         context = {
             **lock_page.context(request, self.admin_site, details, row, may_release),
@@ -451,9 +457,13 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
     def unavailable(self, request: HttpRequest, error: Exception) -> HttpResponse:
         """Return the page that says that the locks cannot be read now, and why."""
         default = str(getattr(settings, "REDISLOCK_CACHE", "default"))
-        text = away_text(request.GET.get("using") or default, error)
-        title = _("Locks are not available")
-        return self._page(request, "unavailable", status=503, title=title, error=text)
+        alias = request.GET.get("using") or default
+        context: dict[str, Any] = {"title": _("Locks are not available"), "others": []}
+        with suppress(ImproperlyConfigured):
+            answering = [each.name for each in aliases_of(request) if not each.error]
+            context["others"] = [each for each in answering if each != alias]
+        text = away_text(alias, error)
+        return self._page(request, "unavailable", status=503, error=text, **context)
 
     def _page(
         self, request: HttpRequest, template: str, status: int = 200, **context: Any

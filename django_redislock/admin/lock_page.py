@@ -67,13 +67,13 @@ def read_lock(manager: LockManager, name: str) -> LockDetails:
 def find_lock(aliases: Sequence[Alias], name: str) -> LockDetails:
     """Read a lock from the first alias that has it, or had it.
 
-    If no other has it, and the first alias cannot be read, this raises the error.
+    If the first alias cannot be read, this raises the error: another alias may have a lock of the
+    same name.
     """
-    found = [read_lock(each.manager, name) for each in aliases if not each.error]
-    known = [each for each in found if each.info or each.events]
-    if aliases[0].error and not known:
+    if aliases[0].error:
         raise aliases[0].error
-    return (known or found)[0]
+    found = [read_lock(each.manager, name) for each in aliases if not each.error]
+    return next((each for each in found if each.info or each.events), found[0])
 
 
 def context(

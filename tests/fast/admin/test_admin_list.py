@@ -369,6 +369,8 @@ def test_an_unreachable_alias_costs_only_a_message(hold, releaser, unusable):
         away = "The locks of “away” cannot be read: "
         assert away in html.unescape(text_of(ask_for_all(releaser, **query)))
     assert names_of(releaser.get(LIST, {"using": "away"})) == []
+    lock.release()
+    assert "No lock is held now." not in text_of(releaser.get(LIST))
 
 
 def test_an_alias_that_does_not_respond_delays_the_list_by_a_second(hold, viewer, settings):

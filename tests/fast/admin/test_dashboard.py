@@ -305,11 +305,12 @@ def test_the_dashboard_shows_one_alias(hold, viewer, other):
 
 @pytest.mark.filterwarnings("default")
 def test_unreachable_alias(viewer, unusable):
-    response = viewer.get(DASHBOARD, {"using": "away"})
+    response = viewer.get(DASHBOARD, {"using": "away", "minutes": 5})
 
     assert response.status_code == 503
     assert "The locks of “away” cannot be read: " in html.unescape(text_of(response))
     assert viewer.get(link_to(response, "Dashboard")).status_code == 200
+    assert link_to(response, "Cache alias default") == "?using=default&minutes=5"
 
 
 @pytest.mark.parametrize("alias", ["nonsense", "\x00"])

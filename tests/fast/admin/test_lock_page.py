@@ -25,6 +25,8 @@ from tests.pages import (
     words_of,
 )
 
+from .test_admin import messages_of
+
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("empty_history")]
 
 TIMELINE = "Holders and waiters of this lock over time"
@@ -347,27 +349,31 @@ def test_a_lock_is_released_through_any_alias_of_its_server(hold, releaser, sett
 def test_a_lock_is_found_on_another_alias(hold, viewer, other, unusable):
     theirs = hold("x", other)
 
-    found = lock_page(viewer, "x")
+    found, missing = lock_page(viewer, "x"), lock_page(viewer, "y")
 
     assert str(theirs.fence_token) in words_of(found)
     assert "Cache alias other" in words_of(found)
+    assert "The locks of “away” cannot be read: " in html.unescape(text_of(found))
     assert lock_page(viewer, "x", using="default").url == LIST
-    assert lock_page(viewer, "y").url == LIST
+    assert missing.url == LIST
+    unknown = "“y” is not locked on the cache aliases that can be read."
+    assert messages_of(missing)[-1] == unknown
 
 
 @pytest.mark.filterwarnings("default")
-def test_a_lock_is_found_on_another_alias_if_the_default_is_unreachable(
+def test_a_link_to_an_unreachable_alias_shows_no_lock_of_another(
     hold, viewer, other, unusable, settings
 ):
     theirs = hold("x", other)
     settings.REDISLOCK_CACHE = "away"
 
-    assert str(theirs.fence_token) in words_of(lock_page(viewer, "x"))
-    refused = lock_page(viewer, "y")
-    assert "The locks of “away” cannot be read: " in html.unescape(text_of(refused))
-    assert viewer.get(link_to(refused, "All locks")).status_code == 200
-    assert lock_page(viewer, "x", using="away").status_code == 503
-    assert lock_page(viewer, "y").status_code == 503
+    for query in ({}, {"using": "away"}):
+        refused = lock_page(viewer, "x", **query)
+        assert refused.status_code == 503
+        assert "The locks of “away” cannot be read: " in html.unescape(text_of(refused))
+        assert viewer.get(link_to(refused, "All locks")).status_code == 200
+        there = viewer.get(f"{LIST}x/change/{link_to(refused, 'Cache alias other')}")
+        assert str(theirs.fence_token) in words_of(there)
 
 
 # What it costs
