@@ -10,19 +10,23 @@ import json
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import wraps
+from functools import reduce, wraps
 from itertools import product
+from operator import or_
 from typing import Any
 
 import django
+from django.apps import apps
 from django.conf import settings
 from django.contrib import admin, messages
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.contrib.admin.options import IncorrectLookupParameters
 from django.contrib.admin.utils import quote
-from django.contrib.admin.views.main import ORDER_VAR
+from django.contrib.admin.views.main import ORDER_VAR, PAGE_VAR
 from django.core.exceptions import BadRequest, ImproperlyConfigured, PermissionDenied
+from django.core.paginator import Paginator
 from django.db import DatabaseError, InterfaceError, connections, router, transaction
+from django.db.models import Q
 from django.forms import Media, Script
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
@@ -43,16 +47,22 @@ from . import columns, dashboard, lock_page
 from .addresses import URL_PREFIX, page_address, unquote_name
 from .changelist import FILTERS, LockChangeList, LockPaginator, visible_locks
 from .holders import (
-    HeldHolder,
+    LOG_EVENTS,
+    NOT_RELEASED,
+    RELEASED,
+    REQUESTED,
+    REVOKED,
     HolderCheck,
     ShownHolder,
     away_text,
     check_holders,
     gone_text,
     left_out_texts,
+    log_head,
     log_text,
     released_text,
     shown_holders,
+    unconfirmed_text,
     unlogged_text,
 )
 from .queryset import LockQuerySet
@@ -206,7 +216,9 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
             return HttpResponseRedirect(self._list_url())
         if details.alias != aliases[0].name:  # an alias that cannot be read may have the lock, too
             self._warn(request, *away)
-        may_release = self._may_release(request)(row)
+        may_release, history_url = self._may_release(request)(row), ""
+        if self._log_of(request, name).exists():
+            history_url = self._address("history", name, using=row.elsewhere)
         context = {
             **lock_page.context(request, self.admin_site, details, row, may_release),
             "title": str(row),
@@ -214,22 +226,38 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
             "change": True,
             # Django before 6.1 draws the object tools inside the content block.
             "tools_in_content": django.VERSION < (6, 1),
-            "history_url": self._address("history", name) if self._has_log(name) else "",
+            "history_url": history_url,
         }
         return self._page(request, "detail", **context | (extra_context or {}))
 
     def history_view(
         self, request: HttpRequest, object_id: str, extra_context: Any = None
     ) -> HttpResponse:
-        return super().history_view(request, quote(unquote_name(object_id)), extra_context)
+        name = _checked(unquote_name(object_id))
+        pages = Paginator(self._log_of(request, name), 100)
+        page = pages.get_page(request.GET.get(PAGE_VAR))
+        context = {
+            "action_list": page,
+            "page_range": pages.get_elided_page_range(page.number),
+            "pagination_required": pages.num_pages > 1,
+        }
+        return super().history_view(request, quote(name), context | (extra_context or {}))
 
-    def _has_log(self, name: str) -> bool:
-        """Return whether the log of admin actions has an entry for a lock."""
-        # Not before the apps are loaded.
-        from django.contrib.admin.models import LogEntry
-
-        entries = LogEntry.objects.filter(content_type__app_label=self.opts.app_label)
-        return entries.filter(object_id=name).exists()
+    def _log_of(self, request: HttpRequest, name: str) -> Any:
+        """Return the entries of a lock in the log of admin actions. Leave out the cache aliases on
+        which the user may not see the lock."""
+        entries = _log_entry().objects.filter(content_type__app_label=self.opts.app_label)
+        entries = entries.filter(object_id=name).select_related("user").order_by("action_time")
+        visible = visible_locks(self, request)
+        shown = [
+            using for using in settings.CACHES if visible.matches(ActiveLock.of(name, using, None))
+        ]
+        if len(shown) == len(settings.CACHES):
+            return entries
+        heads = [log_head(event, using) for event in LOG_EVENTS for using in shown]
+        return entries.filter(
+            reduce(or_, (Q(change_message__startswith=head) for head in heads), Q(pk=None))
+        )
 
     # The dashboard
 
@@ -321,23 +349,20 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
 
     def _release(self, request: HttpRequest, seen: Sequence[ShownHolder]) -> HttpResponse:
         check = check_holders(seen, self._may_release(request))
-        released: list[HeldHolder] = []
+        released: list[ShownHolder] = []
         for number, (one, holding) in enumerate(check.held):
+            rest = [each for each, _holding in check.held[number:]]
             user, alias = request.user.get_username(), one.manager.alias
             fields = (one.name, alias, user, holding.fence_token)
-            text = log_text(one, holding, "Force-release requested")
             try:
-                # A transaction of its own or, if somebody has opened one already, a savepoint.
-                with transaction.atomic(using=_log_database()):
-                    entry: Any = self.log_change(request, ActiveLock(name=one.name), text)
+                entry = self._log(request, one, holding, REQUESTED)
             except LOG_ERRORS as error:
                 logger.exception(
                     "Lock not force-released in the admin, because the log of admin actions cannot"
                     " be written: name=%r using=%r user=%r fence_token=%d",
                     *fields,
                 )
-                text = unlogged_text(len(check.held) - number, error)
-                self.message_user(request, text, messages.ERROR)
+                self.message_user(request, unlogged_text(rest, error), messages.ERROR)
                 break
             logger.warning(
                 "Force-releasing a lock in the admin: name=%r using=%r user=%r fence_token=%d",
@@ -346,19 +371,29 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
             try:
                 found = one.manager.force_release(one.name, holding.token, user=request.user)
             except RedisError as error:
-                self.message_user(request, away_text(alias, error), messages.ERROR)
+                check.away.append((alias, error))
+                check.unread += rest
                 break
-            gone = "Not released, because the holder no longer had the lock"
-            self._complete(entry, log_text(one, holding, "Force-released" if found else gone))
+            self._complete(entry, log_text(one, holding, RELEASED if found else NOT_RELEASED))
             if found:
-                released.append((one, holding))
+                released.append(one)
             else:
                 check.gone.append((one, None))
-        level = messages.SUCCESS if released else messages.WARNING
-        self.message_user(request, released_text(released), level)
+        if released or not check.unread:
+            level = messages.SUCCESS if released else messages.WARNING
+            self.message_user(request, released_text(released), level)
+        if check.unread:
+            self._warn(request, unconfirmed_text(check.unread))
         if released and check.has_quorum:
             self._warn(request, quorum_text())
         return self._back(request, check)
+
+    def _log(self, request: HttpRequest, seen: ShownHolder, holding: Holding, event: str) -> Any:
+        """Write an entry to the log of admin actions, in a transaction of its own or, if somebody
+        has opened one already, a savepoint."""
+        with transaction.atomic(using=router.db_for_write(_log_entry())):
+            text = log_text(seen, holding, event)
+            return self.log_change(request, ActiveLock(name=seen.name), text)
 
     def _complete(self, entry: Any, text: str) -> None:
         """Write to the entry what the release did. Without that, it says still that the release
@@ -366,7 +401,7 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         if entry is None:  # a subclass may write no entries
             return
         try:
-            with transaction.atomic(using=_log_database()):
+            with transaction.atomic(using=router.db_for_write(_log_entry())):
                 entry.change_message = text
                 entry.save(update_fields=["change_message"])
         except LOG_ERRORS:
@@ -410,22 +445,14 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
     ) -> None:
         task_id = holding.holder.task_id or ""
         task = printable(f"{holding.holder.task_name}[{task_id}]")
-        text = log_text(seen, holding, "Revoked the task of the holder")
         try:
-            with transaction.atomic(using=_log_database()):
-                self.log_change(request, ActiveLock(name=seen.name), text)
-        except LOG_ERRORS as error:
-            logger.exception("Task not revoked in the admin: task=%s", task)
-            text = _("The task was not revoked: %(error)s") % {"error": error_text(error)}
-            self.message_user(request, text, messages.ERROR)
-            return
-        logger.warning(
-            "Revoking a task in the admin: task=%s name=%r using=%r user=%r fence_token=%d"
-            " terminate=%s",
-            *(task, seen.name, seen.manager.alias, request.user.get_username()),
-            *(holding.fence_token, terminate),
-        )
-        try:
+            self._log(request, seen, holding, REVOKED)
+            logger.warning(
+                "Revoking a task in the admin: task=%s name=%r using=%r user=%r fence_token=%d"
+                " terminate=%s",
+                *(task, seen.name, seen.manager.alias, request.user.get_username()),
+                *(holding.fence_token, terminate),
+            )
             workers = revoke(task_id, terminate=terminate)
         except Exception as error:  # the brokers' libraries have no common class of errors
             logger.exception("Task not revoked in the admin: task=%s", task)
@@ -447,7 +474,7 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         """Return to the list, with a message about each holder that was left out."""
         self._warn(request, *left_out_texts(check))
         if check.gone:
-            self._warn(request, gone_text(len(check.gone)))
+            self._warn(request, gone_text([each for each, _now in check.gone]))
         return HttpResponseRedirect(self._list_url(request.GET.urlencode()))
 
     def _warn(self, request: HttpRequest, *texts: str) -> None:
@@ -488,10 +515,8 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         return f"{address}?{query}" if query else address
 
 
-def _log_database() -> str:
-    from django.contrib.admin.models import LogEntry  # not before the apps are loaded
-
-    return router.db_for_write(LogEntry)
+def _log_entry() -> Any:
+    return apps.get_model("admin.LogEntry")  # not before the apps are loaded
 
 
 def _checked(name: str) -> str:

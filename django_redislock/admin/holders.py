@@ -6,7 +6,7 @@ Also the messages about them, and their entries in Django's log of admin actions
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -84,6 +84,9 @@ class HolderCheck:
     away: list[tuple[str, Exception]] = field(default_factory=list)
     """The cache aliases that could not be read, and why."""
 
+    unread: list[ShownHolder] = field(default_factory=list)
+    """The holders on these aliases."""
+
     denied: int = 0
     """How many holders the user may not release. Their names are not shown."""
 
@@ -118,13 +121,15 @@ def check_holders(
             infos = manager.get_many({each.name for each in there})
         except (RedisError, ImproperlyConfigured) as error:
             check.away.append((manager.alias, error))
-            continue
+            infos = None
         for holder in there:
-            info = infos.get(holder.name)
+            info = infos.get(holder.name) if infos is not None else None
             holders = info.holders if info else ()
             same = (each for each in holders if each.fence_token == holder.fence_token)
             if not may_release(ActiveLock.of(holder.name, manager.alias, info)):
                 check.denied += 1
+            elif infos is None:
+                check.unread.append(holder)
             elif info and (holding := next(same, None)):
                 check.held.append((holder, holding))
                 check.has_quorum |= info.kind == "quorum"
@@ -137,14 +142,29 @@ def check_holders(
 
 # Texts
 
+REQUESTED = "Force-release requested"
+RELEASED = "Force-released"
+NOT_RELEASED = "Not released, because the holder no longer had the lock"
+REVOKED = "Revoked the task of the holder"
+LOG_EVENTS = (REQUESTED, RELEASED, NOT_RELEASED, REVOKED)
+"""How an entry in the log of admin actions begins."""
+
+MOST_NAMES = 5
+"""The maximum number of locks that a message names."""
+
+
+def log_head(event: str, using: str) -> str:
+    """Return the beginning of each entry about an event on a cache alias."""
+    where = f" on {printable(using)}" if using not in ("", locks.alias) else ""
+    return f"{event}{where}. Held by "
+
 
 def log_text(seen: ShownHolder, holding: Holding, event: str) -> str:
     """Return the text of an entry in the log of admin actions, which is always in English."""
     task = task_text(holding)
     held_by = f"{holder_text(holding)}, task {task}" if task else holder_text(holding)
-    where = f" on {printable(seen.using)}" if seen.using not in ("", locks.alias) else ""
     return (
-        f"{event}{where}. Held by {held_by} for {short_duration(age(holding))};"
+        f"{log_head(event, seen.using)}{held_by} for {short_duration(age(holding))};"
         f" fencing token {holding.fence_token}."
     )
 
@@ -168,30 +188,52 @@ def left_out_texts(check: HolderCheck) -> list[str]:
     return texts
 
 
-def gone_text(count: int) -> str:
-    return ngettext(
-        "Skipped %(count)d lock that changed after you opened the page.",
-        "Skipped %(count)d locks that changed after you opened the page.",
-        count,
-    ) % {"count": count}
+def _facts(holders: Iterable[ShownHolder]) -> dict[str, Any]:
+    """Return the number of locks, and the names of the first."""
+    every = [*dict.fromkeys(printable(each.name) for each in holders)]
+    names = ", ".join(every[:MOST_NAMES])
+    if more := len(every[MOST_NAMES:]):
+        names = _("%(names)s and %(count)d more") % {"names": names, "count": more}
+    return {"count": len(every), "names": names}
 
 
-def unlogged_text(count: int, error: Exception) -> str:
+def gone_text(gone: Iterable[ShownHolder]) -> str:
+    facts = _facts(gone)
+    return (
+        ngettext(
+            "Skipped %(count)d lock that changed after you opened the page: %(names)s",
+            "Skipped %(count)d locks that changed after you opened the page: %(names)s",
+            facts["count"],
+        )
+        % facts
+    )
+
+
+def unconfirmed_text(unread: Iterable[ShownHolder]) -> str:
+    return _("Release not confirmed: %(names)s") % _facts(unread)
+
+
+def unlogged_text(rest: Iterable[ShownHolder], error: Exception) -> str:
     """Return that locks were not released, because the log of admin actions takes no entry."""
-    return ngettext(
-        "%(count)d lock was not released, because its release could not be written to the log of "
-        "admin actions (%(error)s).",
-        "%(count)d locks were not released, because their release could not be written to the "
-        "log of admin actions (%(error)s).",
-        count,
-    ) % {"count": count, "error": type(error).__name__}
+    facts = _facts(rest) | {"error": type(error).__name__}
+    return (
+        ngettext(
+            "%(count)d lock was not released, because its release could not be written to the log "
+            "of admin actions (%(error)s): %(names)s",
+            "%(count)d locks were not released, because their release could not be written to the "
+            "log of admin actions (%(error)s): %(names)s",
+            facts["count"],
+        )
+        % facts
+    )
 
 
-def released_text(released: Sequence[HeldHolder]) -> str:
-    count = len({seen.name for seen, _holding in released})
-    if not count:
+def released_text(released: Iterable[ShownHolder]) -> str:
+    facts = _facts(released)
+    if not facts["count"]:
         return _("Nothing was released.")
-    if count == 1:
-        return _("Released “%(name)s”.") % {"name": printable(released[0][0].name)}
-    text = ngettext("Released %(count)d lock.", "Released %(count)d locks.", count)
-    return text % {"count": count}
+    if facts["count"] == 1:
+        return _("Released “%(name)s”.") % {"name": facts["names"]}
+    return (
+        ngettext("Released %(count)d lock.", "Released %(count)d locks.", facts["count"]) % facts
+    )

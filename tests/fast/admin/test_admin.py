@@ -201,9 +201,39 @@ def test_new_holder_is_not_released(hold, releaser):
     assert locks.get("stays") is None
     assert messages_of(done) == [
         "Released “stays”.",
-        "Skipped 1 lock that changed after you opened the page.",
+        "Skipped 1 lock that changed after you opened the page: changes",
     ]
     assert LogEntry.objects.count() == 1
+
+
+def test_skipped_locks_are_named(releaser):
+    gone = [(name, fence) for name in "abcdefg" for fence in (1, 2)]
+
+    done = confirm(releaser, json.dumps(gone))
+
+    skipped = "Skipped 7 locks that changed after you opened the page: a, b, c, d, e and 2 more"
+    assert messages_of(done) == ["Nothing was released.", skipped]
+
+
+@pytest.mark.filterwarnings("default")
+def test_locks_are_named_if_redis_becomes_unreachable_during_a_release(hold, releaser, settings):
+    """The receiver of the signal of the first release stands for a server that fails then."""
+    held, caches = [hold(name) for name in ("a", "b", "c")], settings.CACHES
+
+    def fail(**_told):
+        settings.CACHES = {"default": {**caches["default"], "LOCATION": "redis://127.0.0.1:1/0"}}
+
+    lock_force_released.connect(fail)
+    try:
+        done = confirm(releaser, seen(*held))
+    finally:
+        lock_force_released.disconnect(fail)
+        settings.CACHES = caches
+
+    released, unconfirmed, away = messages_of(done)
+    assert (released, unconfirmed) == ("Released “a”.", "Release not confirmed: b, c")
+    assert away.startswith("The locks of “default” cannot be read: ")
+    assert [lock.owned() for lock in held] == [False, True, True]
 
 
 def test_confirmation_shows_locks_that_changed_hands(hold, releaser):
@@ -300,6 +330,7 @@ def test_nothing_is_released_if_the_log_refuses_the_entry(hold, releaser, caplog
     assert lock.owned()
     refusal, nothing = messages_of(done)
     assert refusal.startswith("1 lock was not released, because its release could not be written")
+    assert refusal.endswith("(IntegrityError): x")
     assert nothing == "Nothing was released."
     assert "Lock not force-released in the admin" in caplog.text
 
@@ -316,9 +347,10 @@ def test_each_release_is_logged_if_the_log_refuses_a_later_one(hold, releaser, a
     held = [hold(name) for name in ("a", "b", "c")]
 
     with log_table_refuses_after(2):
-        confirm(releaser, seen(*held))
+        done = confirm(releaser, seen(*held))
 
     assert set(entries()) == {"a", "b"}
+    assert messages_of(done)[0].endswith(": c")
     assert [lock.owned() for lock in held] == [False, False, True]
 
 
@@ -372,6 +404,6 @@ def test_pages_say_when_redis_is_away(releaser, settings):
         assert "The locks of “away” cannot be read: " in html.unescape(text_of(response))
     done = confirm(releaser, text)
     assert done.url == LIST
-    nothing, away = messages_of(done)
-    assert nothing == "Nothing was released."
+    unconfirmed, away = messages_of(done)
+    assert unconfirmed == "Release not confirmed: x"
     assert away.startswith("The locks of “away” cannot be read: ")

@@ -1,9 +1,12 @@
 """A subclass of `ActiveLockAdmin` decides for each lock who may see it and who may release it."""
 
+import html
 import json
+import re
 
 import pytest
 from django.contrib import admin
+from django.contrib.admin.models import LogEntry
 from django.core.exceptions import FieldError
 from django.db.models import Q
 from django.urls import path
@@ -11,7 +14,7 @@ from django.urls import path
 from django_redislock import locks
 from django_redislock.admin import ActiveLockAdmin
 from django_redislock.models import ActiveLock
-from tests.pages import DASHBOARD, LIST, RELEASE, text_of, user_with
+from tests.pages import DASHBOARD, LIST, RELEASE, lock_page, text_of, user_with
 
 from .test_admin import confirm, messages_of, seen
 
@@ -141,6 +144,40 @@ class TestTenant:
 
         assert {row.name for row in page.context["held"]} == {"ours:1", "ours:2"}
         assert [lock.owned() for lock in held.values()] == [False, False, True]
+
+
+class OnDefaultOnly(ActiveLockAdmin):
+    def get_queryset(self, request):
+        return super().get_queryset(request).filter(using="default")
+
+
+class OnOtherOnly(ActiveLockAdmin):
+    def get_queryset(self, request):
+        return super().get_queryset(request).filter(using="other")
+
+
+def test_the_admin_log_has_no_entries_of_hidden_aliases(serve, other, hold, releaser):
+    for manager in (locks, other):
+        lock = hold("x", manager)
+        serve(ActiveLockAdmin)
+        confirm(releaser, json.dumps([("x", lock.fence_token, manager.alias)]))
+    events = ["Force-released", "Force-released on other"]
+
+    for admin_class, using, shown in [
+        (ActiveLockAdmin, "", events),
+        (ActiveLockAdmin, "other", events),
+        (OnDefaultOnly, "", events[:1]),
+        (OnOtherOnly, "other", events[1:]),
+    ]:
+        serve(admin_class)
+        page = lock_page(releaser, "x", using=using)
+        [href] = re.findall(r'<a href="([^"]+)" class="historylink"', text_of(page))
+        entries = releaser.get(html.unescape(href)).context["action_list"]
+        assert [str(each.get_change_message()).split(". ")[0] for each in entries] == shown
+
+    LogEntry.objects.filter(change_message__contains=" on other. ").delete()
+    assert "historylink" not in text_of(lock_page(releaser, "x", using="other"))
+    assert releaser.get(f"{LIST}x/history/").status_code == 302
 
 
 class ReleasesOurs(ActiveLockAdmin):
