@@ -163,7 +163,7 @@ def was_renewed(holding: Holding) -> bool:
     """Return whether the holder, which renews its lease, has done so since the acquisition."""
     added = (holding.expires_at - holding.acquired_at).total_seconds() - holding.timeout
     # A waiter that confirms its grant prolongs its lease, too, but soon after the acquisition.
-    return holding.renewed and added > renewal_interval(holding) / 2 > 0
+    return holding.renewed and added > holding.timeout * RENEWAL_DUE_FRACTION / 2 > 0
 
 
 def was_extended(holding: Holding) -> bool:

@@ -27,8 +27,7 @@ from .addresses import page_address
 from .queryset import LockQuerySet
 from .reading import aliases_of, read_locks
 
-MOST_CHOICES = 30
-"""The maximum number of hosts, or of tasks, that a filter offers."""
+MAX_CHOICES = 30  # hosts or tasks that a filter offers
 
 
 class LockFilter(SimpleListFilter):
@@ -57,7 +56,7 @@ class HolderFilter(LockFilter):
         counts: Counter[str | None] = Counter()
         for row in changelist.root_queryset.rows:
             counts.update({getattr(each.holder, self.attribute) for each in row.info.holders})
-        found = [value or "" for value, _count in counts.most_common(MOST_CHOICES)]
+        found = [value or "" for value, _count in counts.most_common(MAX_CHOICES)]
         if chosen := self.value():
             found.append(chosen)
         texts = sorted({printable(value) if value else "" for value in found})

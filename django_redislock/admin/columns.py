@@ -25,8 +25,7 @@ from .holders import shown_holders
 
 Column = Callable[[ActiveLock], Any]
 
-SHORT_ID = 9
-"""The number of characters of a task id that the list shows, with an ellipsis."""
+SHORT_ID_CHARACTERS = 9  # of a task id, with an ellipsis
 
 TEMPLATES = "admin/django_redislock/activelock"
 
@@ -70,7 +69,7 @@ def cells(row: ActiveLock) -> SimpleNamespace:
             '{} <span class="redislock-id" title="{}">{}</span>',
             printable(holding.holder.task_name or "?"),
             task_id,
-            Truncator(task_id).chars(SHORT_ID),
+            Truncator(task_id).chars(SHORT_ID_CHARACTERS),
         )
     found.fencing_token = str(holding.fence_token)
     return found

@@ -30,32 +30,17 @@ from .queryset import LockQuerySet
 from .tasks import result_links
 from .timeline import Row, Scale, draw, legend, outcome, times, was_held
 
-WINDOWS = (5, 15, 60)
-"""The periods that a user can choose, in minutes."""
-
-SHORTEST_AXIS = timedelta(minutes=1)
-
-NAMES = 30
-"""The number of locks that are drawn: those that were held and waited for the longest."""
-
-CONTENDED = 20
-"""The number of locks that are listed with their waiters."""
-
-LOCKS = 1000
-"""The number of locks that are read: those whose leases end first."""
-
-EVENTS = 1200
-"""Events that are read of each stream of each bucket, the latest. With `REDISLOCK_HISTORY` at its
-default no stream has more."""
-
-TROUBLES = 10
-"""The number of recent problems that are listed."""
-
-PROBLEMS = ("expired", "forced", "lost")
-"""The outcomes that are problems."""
-
-RATES = ("acquired", "refused", *PROBLEMS)
-"""The events that are counted for each minute."""
+WINDOWS_MINUTES = (5, 15, 60)  # the periods that a user can choose
+MIN_AXIS = timedelta(minutes=1)
+MAX_DRAWN = 30  # locks: those that were held and waited for the longest
+MAX_CONTENDED = 20  # locks that are listed with their waiters
+MAX_READ = 1000  # locks: those whose leases end first
+MAX_EVENTS = 1200  # of each stream of each bucket. By default, no stream has more
+MAX_PROBLEMS = 10  # that are listed: the latest
+PROBLEMS = ("expired", "forced", "lost")  # outcomes
+RATES = ("acquired", "refused", *PROBLEMS)  # events that are counted for each minute
+RATE_PIXELS = 64  # the height of one series with its heading
+RATE_HEAD_PIXELS = 24
 
 
 def context(
@@ -63,8 +48,8 @@ def context(
 ) -> dict[str, Any]:
     """Return what the template of the page shows, of the locks that the user may see."""
     asked = request.GET.get("minutes")
-    minutes = next((each for each in WINDOWS if str(each) == asked), WINDOWS[1])
-    page = manager.page(stop=LOCKS)
+    minutes = next((each for each in WINDOWS_MINUTES if str(each) == asked), WINDOWS_MINUTES[1])
+    page = manager.page(stop=MAX_READ)
     recent = _recent(manager, minutes)
     rates = manager.rates()
     read_times = [read_at(info.first) for info in page.infos if info.first]
@@ -93,9 +78,9 @@ def context(
         return figures(name, past.get(name, []), infos.get(name), since, now)
 
     names = dict.fromkeys([*infos, *past])
-    drawn = nlargest(NAMES, map(activity, names), key=attrgetter("busy"))
+    drawn = nlargest(MAX_DRAWN, map(activity, names), key=attrgetter("busy"))
     contended = (lock for lock in map(activity, names) if any(lock.contention))
-    waited_for = nlargest(CONTENDED, contended, key=attrgetter("contention"))
+    waited_for = nlargest(MAX_CONTENDED, contended, key=attrgetter("contention"))
     if total > len(read):  # read at least the locks that the page names
         missing = {lock.name for lock in (*drawn, *waited_for)} - infos.keys()
         infos = infos | manager.get_many(missing)
@@ -103,10 +88,10 @@ def context(
         waited_for = [activity(lock.name) for lock in waited_for]
     first_minute = rates.minutes[0]
     troubles = [each for each in events if each.outcome in PROBLEMS and each.at >= first_minute]
-    listed_troubles = troubles[:TROUBLES]
+    listed_troubles = troubles[:MAX_PROBLEMS]
     return {
         "minutes": minutes,
-        "windows": WINDOWS,
+        "windows": WINDOWS_MINUTES,
         "now": now,
         "aliases": [each.alias for each in locks.everywhere()],
         "alias": manager.alias,
@@ -137,7 +122,7 @@ def _recent(manager: LockManager, minutes: int) -> Recent:
         return Recent((), None, None)
     server = servers[manager.alias]
     age, hour = (timedelta(minutes=each + 1) for each in (minutes, history.RATE_MINUTES))
-    return run(server.client, history.recent(server.keys, age, hour, EVENTS))
+    return run(server.client, history.recent(server.keys, age, hour, MAX_EVENTS))
 
 
 def figures(
@@ -190,14 +175,8 @@ def chart(
         return draw(rows, scale, unknown=scale.x(complete))
     # The axis begins at the first event, but is never shorter than a minute.
     starts = [span.start for row in rows for span in (*row.held, *row.waited)]
-    first = min([*starts, now - SHORTEST_AXIS])
+    first = min([*starts, now - MIN_AXIS])
     return draw(rows, Scale(max(first, since), now))
-
-
-BAND = 64
-"""The height of one series with its heading, in pixels."""
-
-RATE_HEAD = 24
 
 
 def rate_chart(rates: Rates) -> SimpleNamespace:
@@ -210,7 +189,7 @@ def rate_chart(rates: Rates) -> SimpleNamespace:
             total=sum(found),
             most=max(found),
             path=columns(found),
-            y=RATE_HEAD + BAND * place,
+            y=RATE_HEAD_PIXELS + RATE_PIXELS * place,
             went_wrong=what in PROBLEMS,
         )
         for place, (what, found) in enumerate(counts.items())
@@ -228,7 +207,7 @@ def rate_chart(rates: Rates) -> SimpleNamespace:
         series=series,
         times=times(Scale(rates.minutes[0], rates.minutes[-1] + timedelta(minutes=1))),
         minutes=minutes,
-        height=RATE_HEAD + BAND * len(series),
+        height=RATE_HEAD_PIXELS + RATE_PIXELS * len(series),
     )
 
 

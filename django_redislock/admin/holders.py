@@ -23,8 +23,7 @@ from ..names import check_name
 from ..snapshots import Holding
 from ..text import age, error_text, holder_text, printable, short_duration, task_text
 
-MAX_SHOWN = 5_000
-"""The maximum number of holders that a form names. A page of the list has far fewer."""
+MAX_SHOWN = 5_000  # holders that a form names. A page of the list has far fewer
 
 
 class ShownHolder(NamedTuple):
@@ -146,11 +145,8 @@ REQUESTED = "Force-release requested"
 RELEASED = "Force-released"
 NOT_RELEASED = "Not released, because the holder no longer had the lock"
 REVOKED = "Revoked the task of the holder"
-LOG_EVENTS = (REQUESTED, RELEASED, NOT_RELEASED, REVOKED)
-"""How an entry in the log of admin actions begins."""
-
-MOST_NAMES = 5
-"""The maximum number of locks that a message names."""
+LOG_EVENTS = (REQUESTED, RELEASED, NOT_RELEASED, REVOKED)  # in the log of admin actions
+MAX_NAMES = 5  # of locks in a message
 
 
 def log_head(event: str, using: str) -> str:
@@ -191,8 +187,8 @@ def left_out_texts(check: HolderCheck) -> list[str]:
 def _facts(holders: Iterable[ShownHolder]) -> dict[str, Any]:
     """Return the number of locks, and the names of the first."""
     every = [*dict.fromkeys(printable(each.name) for each in holders)]
-    names = ", ".join(every[:MOST_NAMES])
-    if more := len(every[MOST_NAMES:]):
+    names = ", ".join(every[:MAX_NAMES])
+    if more := len(every[MAX_NAMES:]):
         names = _("%(names)s and %(count)d more") % {"names": names, "count": more}
     return {"count": len(every), "names": names}
 

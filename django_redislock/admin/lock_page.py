@@ -28,17 +28,10 @@ from .reading import Alias, aliases_of
 from .tasks import can_be_revoked, result_links
 from .timeline import Row, Scale, clock, draw
 
-WAITERS = 100
-"""The maximum number of waiters that are listed."""
-
-PAST = 50
-"""The maximum number of events that are listed."""
-
-DRAWN = 20
-"""The maximum number of events that are drawn. Of waiters it is half of that."""
-
-HOLDERS = 50
-"""The maximum number of holders that are shown."""
+MAX_HOLDERS = 50  # that are shown
+MAX_WAITERS = 100
+MAX_EVENTS = 50
+MAX_DRAWN = 20  # holders and events. Of waiters it is half of that
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +48,8 @@ class LockDetails:
 def read_lock(manager: LockManager, name: str) -> LockDetails:
     """Ask Redis, in three round trips at most."""
     info = manager.get(name)
-    events = manager.history(name, PAST) if conf.history else ()
-    waiters = manager.queue(name, WAITERS) if info and info.waiters else ()
+    events = manager.history(name, MAX_EVENTS) if conf.history else ()
+    waiters = manager.queue(name, MAX_WAITERS) if info and info.waiters else ()
     if info and info.first:
         now = read_at(info.first)
     else:
@@ -84,7 +77,7 @@ def context(
     shown = shown_holders(row) if lock.info else []
     holders = lock.info.holders if lock.info else ()
     cards = []
-    for holding, holder in zip(holders[:HOLDERS], shown, strict=False):
+    for holding, holder in zip(holders[:MAX_HOLDERS], shown, strict=False):
         can_revoke = may_release and holding.timeout and can_be_revoked(holding.holder.task_id)
         cards.append((holding, json.dumps([holder]) if can_revoke else ""))
     parts: tuple[Holding | Waiter | Event, ...] = (*holders, *lock.waiters, *lock.events)
@@ -126,12 +119,12 @@ def _chart(lock: LockDetails) -> SimpleNamespace | None:
         rows.append(Row(process_text(holder), note))
         return rows[-1]
 
-    for event in reversed(lock.events[:DRAWN]):
+    for event in reversed(lock.events[:MAX_DRAWN]):
         add_row(event.holder, clock(event.at, lock.now)).add_event(event)
     holders = lock.info.holders if lock.info else ()
-    for holding in [each for each in holders if each.timeout][:DRAWN]:
+    for holding in [each for each in holders if each.timeout][:MAX_DRAWN]:
         add_row(holding.holder, pgettext("of a lock", "now")).add_holding(holding, lock.now)
-    for waiter in lock.waiters[: DRAWN // 2]:
+    for waiter in lock.waiters[: MAX_DRAWN // 2]:
         add_row(waiter.holder, pgettext("of a lock", "waits")).add_waiter(waiter, lock.now)
     if not rows:
         return None

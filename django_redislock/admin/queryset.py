@@ -33,6 +33,12 @@ LOOKUPS: Mapping[str, Callable[[str, Any], bool]] = {
     "iendswith": lambda text, value: text.casefold().endswith(value.casefold()),
 }
 
+COMBINATIONS: Mapping[str, Callable[[list[bool]], bool]] = {
+    Q.AND: all,
+    Q.OR: any,
+    Q.XOR: lambda found: sum(found) % 2 == 1,
+}
+
 
 def _of_holder(value: Callable[[Holding], Any]) -> Callable[[ActiveLock], Any]:
     return lambda row: value(row.primary) if row.primary else None
@@ -86,15 +92,14 @@ class LockQuerySet:
     distinct = all
 
     def filter(self, *args: Any, **lookups: Any) -> LockQuerySet:
-        """Return the locks that match all the lookups, too."""
-        if not (any(args) or lookups):
-            return self
-        condition = _condition(args, lookups)
-        return self.where(lambda lock: _matches(condition, lock))
+        """Return the locks that match all the lookups, too. Raise `FieldError` if one is not
+        supported."""
+        condition = Q(*filter(None, args), **lookups)
+        return self.where(_test_of(condition)) if condition else self
 
     def exclude(self, *args: Any, **lookups: Any) -> LockQuerySet:
         """Return the locks that do not match all the lookups."""
-        return self.filter(~_condition(args, lookups))
+        return self.filter(~Q(*filter(None, args), **lookups))
 
     def none(self) -> LockQuerySet:
         """Return no locks."""
@@ -105,11 +110,7 @@ class LockQuerySet:
         return LockQuerySet(lambda: [*filter(test, self.rows)], (*self.tests, test))
 
     def matches(self, lock: ActiveLock) -> bool:
-        """Return whether the lock passes all tests. It need not be one that was read.
-
-        Raises:
-            FieldError: A lookup is not supported.
-        """
+        """Return whether the lock passes all tests. It need not be one that was read."""
         return all(test(lock) for test in self.tests)
 
     def order_by(self, *columns: str) -> LockQuerySet:
@@ -142,36 +143,22 @@ def _ordered(rows: list[ActiveLock], columns: Sequence[str]) -> list[ActiveLock]
     return rows
 
 
-def _condition(args: tuple[Any, ...], lookups: dict[str, Any]) -> Q:
-    condition: Q = _repeatable(Q(*filter(None, args), **lookups))
-    _matches(condition, ActiveLock(name=""))  # raises an error if a lookup is not supported
-    return condition
+def _test_of(condition: Any) -> LockTest:
+    """Return the test of a `Q` object, or of one of its lookups.
 
-
-def _repeatable(condition: Any) -> Any:
-    """Return the condition with tuples instead of iterators, which can be read only once."""
+    Raises:
+        FieldError: A lookup is not supported.
+    """
     if isinstance(condition, tuple):
-        lookup, value = condition
-        return lookup, tuple(value) if lookup.endswith("__in") else value
-    found = condition.copy()
-    found.children = [*map(_repeatable, condition.children)]
-    return found
+        return _test_of_lookup(*condition)
+    tests = [*map(_test_of, condition.children)]
+    if not tests:  # as in Django, also if it is negated
+        return lambda lock: True
+    combine = COMBINATIONS[condition.connector]
+    return lambda lock: combine([test(lock) for test in tests]) is not condition.negated
 
 
-def _matches(condition: Any, lock: ActiveLock) -> bool:
-    if isinstance(condition, tuple):
-        lookup, value = condition
-        return _matches_lookup(lookup, value, lock)
-    if not condition.children:  # as in Django, also if it is negated
-        return True
-    found = [_matches(child, lock) for child in condition.children]
-    if condition.connector == Q.XOR:
-        return (sum(found) % 2 == 1) is not condition.negated
-    combine = {Q.AND: all, Q.OR: any}[condition.connector]
-    return combine(found) is not condition.negated
-
-
-def _matches_lookup(lookup: str, value: Any, lock: ActiveLock) -> bool:
+def _test_of_lookup(lookup: str, value: Any) -> LockTest:
     field, _, name = lookup.partition("__")
     test = LOOKUPS.get(name or "exact")
     if field not in FIELDS or test is None:
@@ -179,4 +166,5 @@ def _matches_lookup(lookup: str, value: Any, lock: ActiveLock) -> bool:
         raise FieldError(
             f"Locks cannot be filtered by {lookup!r}. Fields: {fields}. Lookups: {lookups}."
         )
-    return test(getattr(lock, FIELDS[field]), value)
+    expected = tuple(value) if name == "in" else value  # an iterator can be read only once
+    return lambda lock: test(getattr(lock, FIELDS[field]), expected)

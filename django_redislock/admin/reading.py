@@ -17,11 +17,8 @@ from ..conf import conf
 from ..manager import LockManager, locks
 from ..models import ActiveLock
 
-FEW = 200
-"""So many locks can be read in one round trip. Most servers have no more."""
-
-TIMEOUT_SECONDS = 1.0
-"""The time for one of several cache aliases to answer."""
+FIRST_LOCKS = 200  # that are read in one round trip. Most servers have no more
+ALIAS_TIMEOUT_SECONDS = 1.0  # for each of several cache aliases
 
 
 class Alias(NamedTuple):
@@ -58,8 +55,8 @@ def _answering(managers: Sequence[LockManager], using: str | None) -> Iterator[A
     executor = ThreadPoolExecutor(len(managers), thread_name_prefix="redislock-admin")
     answers = [executor.submit(has_locks, manager) for manager in managers]
     executor.shutdown(wait=False)
-    wait(answers, TIMEOUT_SECONDS)
-    late = TimeoutError(f"No response within {TIMEOUT_SECONDS:g} s")
+    wait(answers, ALIAS_TIMEOUT_SECONDS)
+    late = TimeoutError(f"No response within {ALIAS_TIMEOUT_SECONDS:g} s")
     for manager, answer in zip(managers, answers, strict=True):
         error = answer.exception() if answer.done() else late
         if error or manager is managers[0] or manager.alias == using or answer.result():
@@ -103,7 +100,7 @@ def read_locks(request: HttpRequest, list_max: int) -> Reading:
         try:
             if alias.error:
                 raise alias.error
-            stop = list_max if text else min(FEW, list_max)
+            stop = list_max if text else min(FIRST_LOCKS, list_max)
             page = alias.manager.page(pattern if text else None, stop=stop)
             if stop < min(page.total, list_max):
                 page = alias.manager.page(stop=list_max)

@@ -14,11 +14,8 @@ from ..text import printable
 
 APP = "django_celery_results"
 
-LONGEST = 255
-"""Characters of an id that has a result. A longer id is shortened in the record of its holder."""
-
-REPLY_TIMEOUT_SECONDS = 1.0
-"""How long a revocation waits for the replies of the workers."""
+MAX_ID_CHARACTERS = 255  # the record of a holder has a longer id in a shortened form
+REPLY_TIMEOUT_SECONDS = 1.0  # for the replies of the workers to a revocation
 
 
 def result_links(
@@ -30,7 +27,7 @@ def result_links(
     or the user may not view it.
     """
     # The sender of a task chooses its id, and not every database accepts every text.
-    wanted = {each for each in task_ids if each and each == printable(each)[:LONGEST]}
+    wanted = {each for each in task_ids if each and each == printable(each)[:MAX_ID_CHARACTERS]}
     model = apps.get_model(APP, "TaskResult") if apps.is_installed(APP) else None
     if not wanted or model is None or not site.is_registered(model):
         return {}
@@ -47,7 +44,7 @@ def result_links(
 
 def can_be_revoked(task_id: str | None) -> bool:
     """Return whether Celery is installed, and the holder is a task."""
-    return 0 < len(task_id or "") <= LONGEST and find_spec("celery") is not None
+    return 0 < len(task_id or "") <= MAX_ID_CHARACTERS and find_spec("celery") is not None
 
 
 def revoke(task_id: str, *, terminate: bool) -> int:

@@ -23,37 +23,19 @@ from ..lock_state import STALE, state_of_holding
 from ..snapshots import Event, Holder, Holding, Waiter
 from ..text import printable, short_duration
 
-ROW = 26
-"""The height of a row."""
-
-HEAD = 24
-"""The height of the times above the first row."""
-
-BAR = (5, 12)
-"""The top of a bar in its row, and its height."""
-
-WAIT = (20, 4)
-"""The same for a wait, which is drawn below the holds of the same time."""
-
-GUTTER = 0.12
-"""The gap between a bar and the next one."""
-
-THINNEST = 0.3
-"""The minimum width of a bar, so that it is visible."""
-
-MOST_BARS = 1500
-"""About the maximum number of bars of a chart. Those of one outcome that begin near each other are
-drawn as one."""
-
-FINEST = 0.5
-"""The distance below which that is the case in a chart with few rows."""
-
+ROW_PIXELS = 26
+HEAD_PIXELS = 24  # for the times above the first row
+BAR_PIXELS = (5, 12)  # the top of a bar in its row, and its height
+WAIT_PIXELS = (20, 4)  # the same for a wait, which is drawn below the holds of the same time
+GAP_PERCENT = 0.12  # between a bar and the next one
+MIN_BAR_PERCENT = 0.3  # so that each bar is visible
+MAX_BARS = 1500  # approximately: bars of one outcome that begin near each other become one bar
+MIN_DISTANCE_PERCENT = 0.5  # the distance below which that is the case in a chart with few rows
 STEPS_SECONDS = (
     *(1, 2, 5, 10, 15, 30),
     *(60 * minutes for minutes in (1, 2, 5, 10, 15, 30)),
     *(3600 * hours for hours in (1, 2, 3, 6, 12, 24, 48, 168, 336, 672)),
-)
-"""The seconds between two times above a chart."""
+)  # between two times above a chart
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,14 +162,14 @@ def draw(
     """Return the timeline of some rows, as its template reads it. With `mark_all`, usual ends are
     marked, too. The history is not complete in the part `unknown` on the left."""
     rects, marks = [], []
-    distance = max(100 * len(rows) / MOST_BARS, FINEST)
+    distance = max(100 * len(rows) / MAX_BARS, MIN_DISTANCE_PERCENT)
     for number, row in enumerate(rows):
-        for spans, (top, height) in ((row.waited, WAIT), (row.held, BAR)):
-            y = HEAD + ROW * number + top
+        for spans, (top, height) in ((row.waited, WAIT_PIXELS), (row.held, BAR_PIXELS)):
+            y = HEAD_PIXELS + ROW_PIXELS * number + top
             for near in _joined(spans, scale, distance):
                 what, x = near[0].what, scale.x(near[0].start)
                 end = scale.x(max(span.end for span in near))
-                width = max(round(end - x - GUTTER, 2), THINNEST)
+                width = max(round(end - x - GAP_PERCENT, 2), MIN_BAR_PERCENT)
                 rects.append(
                     SimpleNamespace(
                         x=round(min(x, 100 - width), 2),
@@ -204,7 +186,7 @@ def draw(
                     marks.append(SimpleNamespace(x=end, y=y + height // 2, what=what))
     return SimpleNamespace(
         rows=rows,
-        height=HEAD + ROW * len(rows),
+        height=HEAD_PIXELS + ROW_PIXELS * len(rows),
         times=times(scale),
         rects=rects,
         marks=marks,

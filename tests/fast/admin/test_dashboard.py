@@ -197,7 +197,7 @@ def test_each_drawing_has_its_figures_as_a_table(hold, viewer):
 
 
 def test_the_most_contended_come_first(hold, wait, two_holds, viewer, monkeypatch):
-    monkeypatch.setattr(dashboard, "CONTENDED", 4)
+    monkeypatch.setattr(dashboard, "MAX_CONTENDED", 4)
     hold("undisturbed").release()
     two_holds("short", 0.05)
     two_holds("long", 0.4)
@@ -207,7 +207,7 @@ def test_the_most_contended_come_first(hold, wait, two_holds, viewer, monkeypatc
     wait("waited for")
 
     response = viewer.get(DASHBOARD)
-    monkeypatch.setattr(dashboard, "CONTENDED", 2)
+    monkeypatch.setattr(dashboard, "MAX_CONTENDED", 2)
     fewer = viewer.get(DASHBOARD)
 
     rows, section = rows_of(response, "contention"), section_of(response, "contention")
@@ -322,7 +322,7 @@ def test_an_unknown_alias_is_not_found(viewer, alias):
 
 
 def test_dashboard_costs_four_round_trips(hold, monkeypatch, viewer):
-    monkeypatch.setattr(dashboard, "LOCKS", 2)
+    monkeypatch.setattr(dashboard, "MAX_READ", 2)
     for number in range(5):
         hold(f"lock {number}").release()
         force(hold, f"lock {number}")

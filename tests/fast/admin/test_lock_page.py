@@ -243,7 +243,7 @@ def test_every_holder_is_shown(viewer, monkeypatch):
 
     response = lock_page(viewer, "pool")
     fences = [str(each.fence_token) for each in held]
-    monkeypatch.setattr(details, "HOLDERS", 1)
+    monkeypatch.setattr(details, "MAX_HOLDERS", 1)
     fewer = lock_page(viewer, "pool")
     for each in held:
         each.release()
@@ -261,7 +261,7 @@ def test_the_queue_is_in_its_order(hold, wait, viewer, monkeypatch):
     wait("queue", metadata={"place": "second"})
 
     rows = rows_of(lock_page(viewer, "queue"), "queue")
-    monkeypatch.setattr(details, "WAITERS", 1)
+    monkeypatch.setattr(details, "MAX_WAITERS", 1)
     fewer = lock_page(viewer, "queue")
 
     assert [row[0] for row in rows] == ["1", "2"]
