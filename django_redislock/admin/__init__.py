@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import reduce, wraps
-from itertools import product
+from itertools import product, starmap
 from operator import or_
 from typing import Any
 
@@ -43,28 +43,10 @@ from ..models import ActiveLock
 from ..names import check_name
 from ..snapshots import Holding
 from ..text import error_text, printable
-from . import columns, dashboard, lock_page
+from . import columns, dashboard, holders, lock_page
 from .addresses import URL_PREFIX, page_address, unquote_name
 from .changelist import FILTERS, LockChangeList, LockPaginator, visible_locks
-from .holders import (
-    LOG_EVENTS,
-    NOT_RELEASED,
-    RELEASED,
-    REQUESTED,
-    REVOKED,
-    HolderCheck,
-    ShownHolder,
-    away_text,
-    check_holders,
-    gone_text,
-    left_out_texts,
-    log_head,
-    log_text,
-    released_text,
-    shown_holders,
-    unconfirmed_text,
-    unlogged_text,
-)
+from .holders import HolderCheck, ShownHolder
 from .queryset import LockQuerySet
 from .reading import Alias, aliases_of, read_locks
 from .tasks import can_be_revoked, revoke
@@ -121,14 +103,10 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
 
     # Permissions
 
-    def has_add_permission(self, request: HttpRequest) -> bool:
+    def has_add_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return False
 
-    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return False
-
-    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return False
+    has_change_permission = has_delete_permission = has_add_permission
 
     def has_release_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         """Return whether the user may release a lock, or locks in general if `obj` is None.
@@ -173,9 +151,8 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         if request.method == "POST":
             self._require_release(request)
         elif "columns" in request.GET:
-            chosen = request.GET.getlist("columns")
             known = {each.__name__ for each in columns.CHOICES}
-            request.session[COLUMNS_KEY] = [each for each in chosen if each in known]
+            request.session[COLUMNS_KEY] = sorted(known & {*request.GET.getlist("columns")})
             query = request.GET.copy()
             for name in ("columns", ORDER_VAR):  # an order counts the columns by place
                 query.pop(name, None)
@@ -207,7 +184,7 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         row = ActiveLock.of(name, details.alias, details.info)
         if not visible_locks(self, request).matches(row):
             raise PermissionDenied
-        away = [away_text(each.name, each.error) for each in aliases if each.error]
+        away = [holders.away_text(each.name, each.error) for each in aliases if each.error]
         if not (details.info or details.events):
             text = _("“%(name)s” is not locked now.")
             if away:
@@ -248,13 +225,11 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         which the user may not see the lock."""
         entries = _log_entry().objects.filter(content_type__app_label=self.opts.app_label)
         entries = entries.filter(object_id=name).select_related("user").order_by("action_time")
-        visible = visible_locks(self, request)
-        shown = [
-            using for using in settings.CACHES if visible.matches(ActiveLock.of(name, using, None))
-        ]
+        matches = visible_locks(self, request).matches
+        shown = [each for each in settings.CACHES if matches(ActiveLock.of(name, each, None))]
         if len(shown) == len(settings.CACHES):
             return entries
-        heads = [log_head(event, using) for event in LOG_EVENTS for using in shown]
+        heads = starmap(holders.log_head, product(holders.LOG_EVENTS, shown))
         return entries.filter(
             reduce(or_, (Q(change_message__startswith=head) for head in heads), Q(pk=None))
         )
@@ -306,9 +281,9 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
             except IncorrectLookupParameters:
                 return HttpResponseRedirect(self._list_url())
             rows = filter(self._may_release(request), matching)
+            shown = [each for row in rows for each in holders.shown_holders(row)]
             away = read_locks(request, self.list_max).away
-            notes = [away_text(*each) for each in away]
-            return self._ask(request, [each for row in rows for each in shown_holders(row)], notes)
+            return self._ask(request, shown, [holders.away_text(*each) for each in away])
         seen = ShownHolder.parse(request.POST.get("seen", ""))
         if "confirmed" not in request.POST:
             return self._ask(request, seen)
@@ -324,13 +299,13 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         self, request: HttpRequest, seen: Sequence[ShownHolder], notes: Sequence[str] = ()
     ) -> HttpResponse:
         """Show the holders to release, and the changes since the page was opened."""
-        check = check_holders(seen[: self.release_max], self._may_release(request))
+        check = holders.check_holders(seen[: self.release_max], self._may_release(request))
         if check.away and not (check.held or check.gone):
             raise check.away[0][1]
         if not check.held:
             self._warn(request, *notes, _("Nothing to release."))
             return self._back(request, check)
-        notes = [*notes, *left_out_texts(check)]
+        notes = [*notes, *holders.left_out_texts(check)]
         states = list(dict.fromkeys(state_of_holding(holding) for _seen, holding in check.held))
         return self._page(
             request,
@@ -348,21 +323,21 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         )
 
     def _release(self, request: HttpRequest, seen: Sequence[ShownHolder]) -> HttpResponse:
-        check = check_holders(seen, self._may_release(request))
+        check = holders.check_holders(seen, self._may_release(request))
         released: list[ShownHolder] = []
         for number, (one, holding) in enumerate(check.held):
             rest = [each for each, _holding in check.held[number:]]
             user, alias = request.user.get_username(), one.manager.alias
             fields = (one.name, alias, user, holding.fence_token)
             try:
-                entry = self._log(request, one, holding, REQUESTED)
+                entry = self._log(request, one, holding, holders.REQUESTED)
             except LOG_ERRORS as error:
                 logger.exception(
                     "Lock not force-released in the admin, because the log of admin actions cannot"
                     " be written: name=%r using=%r user=%r fence_token=%d",
                     *fields,
                 )
-                self.message_user(request, unlogged_text(rest, error), messages.ERROR)
+                self.message_user(request, holders.unlogged_text(rest, error), messages.ERROR)
                 break
             logger.warning(
                 "Force-releasing a lock in the admin: name=%r using=%r user=%r fence_token=%d",
@@ -374,16 +349,17 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
                 check.away.append((alias, error))
                 check.unread += rest
                 break
-            self._complete(entry, log_text(one, holding, RELEASED if found else NOT_RELEASED))
+            event = holders.RELEASED if found else holders.NOT_RELEASED
+            self._complete(entry, holders.log_text(one, holding, event))
             if found:
                 released.append(one)
             else:
                 check.gone.append((one, None))
         if released or not check.unread:
             level = messages.SUCCESS if released else messages.WARNING
-            self.message_user(request, released_text(released), level)
+            self.message_user(request, holders.released_text(released), level)
         if check.unread:
-            self._warn(request, unconfirmed_text(check.unread))
+            self._warn(request, holders.unconfirmed_text(check.unread))
         if released and check.has_quorum:
             self._warn(request, quorum_text())
         return self._back(request, check)
@@ -392,7 +368,7 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         """Write an entry to the log of admin actions, in a transaction of its own or, if somebody
         has opened one already, a savepoint."""
         with transaction.atomic(using=router.db_for_write(_log_entry())):
-            text = log_text(seen, holding, event)
+            text = holders.log_text(seen, holding, event)
             return self.log_change(request, ActiveLock(name=seen.name), text)
 
     def _complete(self, entry: Any, text: str) -> None:
@@ -417,7 +393,7 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         if request.method != "POST":
             return HttpResponseRedirect(self._list_url())
         asked = ShownHolder.parse(request.POST.get("seen", ""))[:1]
-        check = check_holders(asked, self._may_release(request))
+        check = holders.check_holders(asked, self._may_release(request))
         for _alias, error in check.away:
             raise error
         if not check.held:
@@ -446,7 +422,7 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         task_id = holding.holder.task_id or ""
         task = printable(f"{holding.holder.task_name}[{task_id}]")
         try:
-            self._log(request, seen, holding, REVOKED)
+            self._log(request, seen, holding, holders.REVOKED)
             logger.warning(
                 "Revoking a task in the admin: task=%s name=%r using=%r user=%r fence_token=%d"
                 " terminate=%s",
@@ -456,25 +432,24 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
             workers = revoke(task_id, terminate=terminate)
         except Exception as error:  # the brokers' libraries have no common class of errors
             logger.exception("Task not revoked in the admin: task=%s", task)
+            level = messages.ERROR
             text = _("The task was not revoked: %(error)s") % {"error": error_text(error)}
-            self.message_user(request, text, messages.ERROR)
         else:
             level = messages.SUCCESS if workers else messages.WARNING
             text = ngettext(
                 "The revocation of task %(task)s was sent: %(count)d worker replied.",
                 "The revocation of task %(task)s was sent: %(count)d workers replied.",
                 workers,
-            )
-            text %= {"task": printable(task_id), "count": workers}
-            self.message_user(request, text, level)
+            ) % {"task": printable(task_id), "count": workers}
+        self.message_user(request, text, level)
 
     # Pages
 
     def _back(self, request: HttpRequest, check: HolderCheck) -> HttpResponse:
         """Return to the list, with a message about each holder that was left out."""
-        self._warn(request, *left_out_texts(check))
+        self._warn(request, *holders.left_out_texts(check))
         if check.gone:
-            self._warn(request, gone_text([each for each, _now in check.gone]))
+            self._warn(request, holders.gone_text([each for each, _now in check.gone]))
         return HttpResponseRedirect(self._list_url(request.GET.urlencode()))
 
     def _warn(self, request: HttpRequest, *texts: str) -> None:
@@ -483,14 +458,16 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
 
     def unavailable(self, request: HttpRequest, error: Exception) -> HttpResponse:
         """Return the page that says that the locks cannot be read now, and why."""
-        default = str(getattr(settings, "REDISLOCK_CACHE", "default"))
-        alias = request.GET.get("using") or default
-        context: dict[str, Any] = {"title": _("Locks are not available"), "others": []}
+        alias = request.GET.get("using") or str(getattr(settings, "REDISLOCK_CACHE", "default"))
+        answering: list[str] = []
         with suppress(ImproperlyConfigured):
             answering = [each.name for each in aliases_of(request) if not each.error]
-            context["others"] = [each for each in answering if each != alias]
-        text = away_text(alias, error)
-        return self._page(request, "unavailable", status=503, error=text, **context)
+        context = {
+            "title": _("Locks are not available"),
+            "error": holders.away_text(alias, error),
+            "others": [each for each in answering if each != alias],
+        }
+        return self._page(request, "unavailable", status=503, **context)
 
     def _page(
         self, request: HttpRequest, template: str, status: int = 200, **context: Any

@@ -31,8 +31,7 @@ class ShownHolder(NamedTuple):
 
     name: str
     fence_token: int
-    using: str = ""
-    """The alias of ``CACHES``; empty: ``REDISLOCK_CACHE``."""
+    using: str = ""  # a cache alias, or empty for REDISLOCK_CACHE
 
     @classmethod
     def parse(cls, *texts: str) -> list[ShownHolder]:
@@ -75,22 +74,12 @@ class HolderCheck:
     """The present state of the holders on a page."""
 
     held: list[HeldHolder] = field(default_factory=list)
-    """The holders that still have the lock."""
-
+    # The holders that no longer have the lock, and the fencing token of the first holder now.
     gone: list[tuple[ShownHolder, int | None]] = field(default_factory=list)
-    """The holders that no longer have it, and the fencing token of the first holder now."""
-
-    away: list[tuple[str, Exception]] = field(default_factory=list)
-    """The cache aliases that could not be read, and why."""
-
-    unread: list[ShownHolder] = field(default_factory=list)
-    """The holders on these aliases."""
-
-    denied: int = 0
-    """How many holders the user may not release. Their names are not shown."""
-
-    has_quorum: bool = False
-    """Whether any of the locks is a quorum lock."""
+    denied: int = 0  # holders that the user may not release. Their names are not shown
+    away: list[tuple[str, Exception]] = field(default_factory=list)  # aliases, and the errors
+    unread: list[ShownHolder] = field(default_factory=list)  # on these aliases
+    has_quorum: bool = False  # whether any of the locks is a quorum lock
 
     @property
     def rows(self) -> list[SimpleNamespace]:

@@ -26,8 +26,7 @@ class Alias(NamedTuple):
 
     name: str
     manager: LockManager
-    error: BaseException | None = None
-    """The error if it did not answer."""
+    error: BaseException | None = None  # if it did not answer
 
 
 def aliases_of(request: HttpRequest) -> tuple[Alias, ...]:
@@ -67,17 +66,10 @@ def _answering(managers: Sequence[LockManager], using: str | None) -> Iterator[A
 class Reading:
     """The locks whose names match the search of a request."""
 
-    rows: list[ActiveLock]
-    """The locks that were read. Those that need attention come first."""
-
-    total: int
-    """How many locks match."""
-
-    is_complete: bool
-    """Whether no alias has more locks than were read."""
-
-    away: Sequence[tuple[str, BaseException]]
-    """The cache aliases that could not be read, and why."""
+    rows: list[ActiveLock]  # that were read. Those that need attention come first
+    total: int  # how many locks match
+    is_complete: bool  # whether no alias has more locks than were read
+    away: Sequence[tuple[str, BaseException]]  # the aliases that could not be read, and why
 
 
 def read_locks(request: HttpRequest, list_max: int) -> Reading:

@@ -40,13 +40,10 @@ STEPS_SECONDS = (
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    what: str
-    """Its name in the data, in the style sheet and in the ids of the marks."""
-
+    what: str  # its name in the data, in the style sheet and in the ids of the marks
     word: str | Promise
     meaning: str | Promise
-    weight: int = 0
-    """Above 0, the outcome is unusual, and each chart marks it."""
+    weight: int = 0  # above 0, the outcome is unusual, and each chart marks it
 
     @property
     def is_end(self) -> bool:
@@ -105,12 +102,9 @@ class Span:
 
     start: datetime
     end: datetime
-    what: str
-    """The outcome or the state: a class in the style sheet."""
-
+    what: str  # the outcome or the state: a class in the style sheet
     holder: Holder
-    is_running: bool = False
-    """Whether it is a hold that is not over yet."""
+    is_running: bool = False  # whether it is a hold that is not over yet
 
 
 @dataclass(slots=True)
@@ -119,9 +113,7 @@ class Row:
 
     label: str
     note: str = ""
-    lock: str = ""
-    """The lock whose page the label leads to."""
-
+    lock: str = ""  # the lock whose page the label leads to
     held: list[Span] = field(default_factory=list)
     waited: list[Span] = field(default_factory=list)
 
