@@ -150,9 +150,9 @@ def _overdue(overdue: list[Holding]) -> Advice:
         "left": short_duration(max(holding.ttl for holding in overdue)),
     }
     text = ngettext(
-        "The lease was last renewed %(ago)s ago, and its renewal was due every %(interval)s. The "
-        "holder is dead or paused, or cannot reach Redis. Release the lock only if its process "
-        "is gone. If you do nothing, the lease expires in %(left)s.",
+        "The lease began or was last renewed %(ago)s ago, and its renewal was due every "
+        "%(interval)s. The holder is dead or paused, or cannot reach Redis. Release the lock only "
+        "if its process is gone. If you do nothing, the lease expires in %(left)s.",
         "%(count)d leases were not renewed, one of them for %(ago)s, and its renewal was due "
         "every %(interval)s. The holders are dead or paused, or cannot reach Redis. Release the "
         "lock only if their processes are gone. If you do nothing, the last lease expires in "
@@ -163,10 +163,10 @@ def _overdue(overdue: list[Holding]) -> Advice:
     if not any(holding.is_stale for holding in overdue):
         level = "late"
         text = ngettext(
-            "The lease was last renewed %(ago)s ago, and its renewal was due every %(interval)s. "
-            "The holder may be busy, paused or dead, or may not reach Redis. Check its process, "
-            "and do not release the lock while it runs. If you do nothing, the lease expires in "
-            "%(left)s.",
+            "The lease began or was last renewed %(ago)s ago, and its renewal was due every "
+            "%(interval)s. The holder may be busy, paused or dead, or may not reach Redis. Check "
+            "its process, and do not release the lock while it runs. If you do nothing, the lease "
+            "expires in %(left)s.",
             "%(count)d leases were not renewed, one of them for %(ago)s, and its renewal was due "
             "every %(interval)s. The holders may be busy, paused or dead, or may not reach "
             "Redis. Check their processes, and do not release the lock while they run. If you "

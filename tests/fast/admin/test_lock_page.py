@@ -62,7 +62,10 @@ def test_a_stale_holder(redis_server, hold, viewer):
     words = words_of(response)
     assert response.context["verdict"].level == "stale"
     assert "▲ stale · " in words
-    assert "last renewed 1m 00s ago, and its renewal was due every 30s." in words
+    assert (
+        "The lease began or was last renewed 1m 00s ago, and its renewal was due every 30s."
+        in words
+    )
     assert re.search(r"Renewal overdue for [\d.]+s: check the process first\.", words)
     assert "Release the lock only if its process is gone." in words
     assert rects(charts_of(response)[TIMELINE], "stale")
