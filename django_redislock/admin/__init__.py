@@ -56,13 +56,10 @@ logger = logging.getLogger("django_redislock")
 LOG_ERRORS = (DatabaseError, InterfaceError, ValueError)
 """Errors of a log table that takes no entry. PostgreSQL's driver raises `ValueError` for a NUL."""
 
-COLUMNS_KEY = "redislock_columns"
-"""The key of the session for the names of the columns that a user has chosen."""
-
-View = Callable[..., HttpResponse]
+COLUMNS_KEY = "redislock_columns"  # in the session: the columns that the user has chosen
 
 
-def plain_when_redis_is_away(view: View) -> View:
+def with_unavailable_page(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
     @wraps(view)
     def wrapper(self: ActiveLockAdmin, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
         if not self.has_view_permission(request):
@@ -146,7 +143,7 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         names = chosen if isinstance(chosen, list) else first
         return [columns.NAME, *[each for each in columns.CHOICES if each.__name__ in names]]
 
-    @plain_when_redis_is_away
+    @with_unavailable_page
     def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
         if request.method == "POST":
             self._require_release(request)
@@ -167,16 +164,16 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
     ) -> ActiveLock | None:
         """Return the lock of that name, even if it is free, because its history outlives it.
         Return None if `get_queryset()` leaves it out."""
-        lock = ActiveLock.of(_checked(object_id), _manager_of(request).alias, None)
+        lock = ActiveLock.of(_valid_name(object_id), _manager_of(request).alias, None)
         return lock if visible_locks(self, request).matches(lock) else None
 
-    @plain_when_redis_is_away
+    @with_unavailable_page
     def change_view(
         self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: Any = None
     ) -> HttpResponse:
         if request.method not in ("GET", "HEAD"):
             raise PermissionDenied
-        name, manager = _checked(unquote_name(object_id)), _manager_of(request)
+        name, manager = _valid_name(unquote_name(object_id)), _manager_of(request)
         aliases: tuple[Alias, ...] = (Alias(manager.alias, manager),)
         if "using" not in request.GET:  # as in a link in Django's log of actions
             aliases = aliases_of(request)
@@ -184,17 +181,17 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         row = ActiveLock.of(name, details.alias, details.info)
         if not visible_locks(self, request).matches(row):
             raise PermissionDenied
-        away = [holders.away_text(each.name, each.error) for each in aliases if each.error]
+        failures = [holders.failure_text(each.name, each.error) for each in aliases if each.error]
         if not (details.info or details.events):
             text = _("“%(name)s” is not locked now.")
-            if away:
+            if failures:
                 text = _("“%(name)s” is not locked on the cache aliases that can be read.")
             self._warn(request, text % {"name": row})
             return HttpResponseRedirect(self._list_url())
         if details.alias != aliases[0].name:  # an alias that cannot be read may have the lock, too
-            self._warn(request, *away)
+            self._warn(request, *failures)
         may_release, history_url = self._may_release(request)(row), ""
-        if self._log_of(request, name).exists():
+        if self._log_entries(request, name).exists():
             history_url = self._address("history", name, using=row.elsewhere)
         context = {
             **lock_page.context(request, self.admin_site, details, row, may_release),
@@ -210,8 +207,8 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
     def history_view(
         self, request: HttpRequest, object_id: str, extra_context: Any = None
     ) -> HttpResponse:
-        name = _checked(unquote_name(object_id))
-        pages = Paginator(self._log_of(request, name), 100)
+        name = _valid_name(unquote_name(object_id))
+        pages = Paginator(self._log_entries(request, name), 100)
         page = pages.get_page(request.GET.get(PAGE_VAR))
         context = {
             "action_list": page,
@@ -220,10 +217,10 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         }
         return super().history_view(request, quote(name), context | (extra_context or {}))
 
-    def _log_of(self, request: HttpRequest, name: str) -> Any:
+    def _log_entries(self, request: HttpRequest, name: str) -> Any:
         """Return the entries of a lock in the log of admin actions. Leave out the cache aliases on
         which the user may not see the lock."""
-        entries = _log_entry().objects.filter(content_type__app_label=self.opts.app_label)
+        entries = _log_model().objects.filter(content_type__app_label=self.opts.app_label)
         entries = entries.filter(object_id=name).select_related("user").order_by("action_time")
         matches = visible_locks(self, request).matches
         shown = [each for each in settings.CACHES if matches(ActiveLock.of(name, each, None))]
@@ -236,7 +233,7 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
 
     # The dashboard
 
-    @plain_when_redis_is_away
+    @with_unavailable_page
     def dashboard_view(self, request: HttpRequest) -> HttpResponse:
         """Show the last `minutes` of all locks of one cache alias (`using`)."""
         if request.method not in ("GET", "HEAD"):
@@ -269,9 +266,9 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         """Ask for confirmation; only `release_view` releases."""
         return self._ask(request, ShownHolder.parse(*request.POST.getlist(ACTION_CHECKBOX_NAME)))
 
-    @plain_when_redis_is_away
+    @with_unavailable_page
     def release_view(self, request: HttpRequest) -> HttpResponse:
-        """Confirm (POST), then release (POST with `confirmed`) the holders that were seen."""
+        """Confirm (POST), then release (POST with `confirmed`) the holders that a page showed."""
         self._require_release(request)
         if request.method != "POST":
             return HttpResponseRedirect(self._list_url())
@@ -282,31 +279,31 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
                 return HttpResponseRedirect(self._list_url())
             rows = filter(self._may_release(request), matching)
             shown = [each for row in rows for each in holders.shown_holders(row)]
-            away = read_locks(request, self.list_max).away
-            return self._ask(request, shown, [holders.away_text(*each) for each in away])
-        seen = ShownHolder.parse(request.POST.get("seen", ""))
+            failures = read_locks(request, self.list_max).failures
+            return self._ask(request, shown, [holders.failure_text(*each) for each in failures])
+        shown = ShownHolder.parse(request.POST.get("seen", ""))
         if "confirmed" not in request.POST:
-            return self._ask(request, seen)
-        if len(seen) > self.release_max:
+            return self._ask(request, shown)
+        if len(shown) > self.release_max:
             raise BadRequest(f"At most {self.release_max} holders are released at a time")
-        return self._release(request, seen)
+        return self._release(request, shown)
 
     def _require_release(self, request: HttpRequest) -> None:
         if not self.has_release_permission(request):
             raise PermissionDenied
 
     def _ask(
-        self, request: HttpRequest, seen: Sequence[ShownHolder], notes: Sequence[str] = ()
+        self, request: HttpRequest, shown: Sequence[ShownHolder], notes: Sequence[str] = ()
     ) -> HttpResponse:
         """Show the holders to release, and the changes since the page was opened."""
-        check = holders.check_holders(seen[: self.release_max], self._may_release(request))
-        if check.away and not (check.held or check.gone):
-            raise check.away[0][1]
+        check = holders.check_holders(shown[: self.release_max], self._may_release(request))
+        if check.failures and not (check.held or check.changed):
+            raise check.failures[0][1]
         if not check.held:
             self._warn(request, *notes, _("Nothing to release."))
             return self._back(request, check)
         notes = [*notes, *holders.left_out_texts(check)]
-        states = list(dict.fromkeys(state_of_holding(holding) for _seen, holding in check.held))
+        states = list(dict.fromkeys(state_of_holding(holding) for _shown, holding in check.held))
         return self._page(
             request,
             "release_confirmation",
@@ -315,22 +312,22 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
             states=states,
             is_running=any(state.code not in ("cooldown", "queued") for state in states),
             several_aliases=len(locks.everywhere()) > 1,
-            changes=check.gone,
+            changes=check.changed,
             notes=[*notes, quorum_text()] if check.has_quorum else notes,
             release_max=self.release_max,
-            more=max(len(seen) - self.release_max, 0),
+            more=max(len(shown) - self.release_max, 0),
             seen=json.dumps([each for each, _holding in check.held]),
         )
 
-    def _release(self, request: HttpRequest, seen: Sequence[ShownHolder]) -> HttpResponse:
-        check = holders.check_holders(seen, self._may_release(request))
+    def _release(self, request: HttpRequest, shown: Sequence[ShownHolder]) -> HttpResponse:
+        check = holders.check_holders(shown, self._may_release(request))
         released: list[ShownHolder] = []
-        for number, (one, holding) in enumerate(check.held):
+        for number, (holder, holding) in enumerate(check.held):
             rest = [each for each, _holding in check.held[number:]]
-            user, alias = request.user.get_username(), one.manager.alias
-            fields = (one.name, alias, user, holding.fence_token)
+            user, alias = request.user.get_username(), holder.manager.alias
+            fields = (holder.name, alias, user, holding.fence_token)
             try:
-                entry = self._log(request, one, holding, holders.REQUESTED)
+                entry = self._log(request, holder, holding, holders.REQUESTED)
             except LOG_ERRORS as error:
                 logger.exception(
                     "Lock not force-released in the admin, because the log of admin actions cannot"
@@ -344,32 +341,32 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
                 *fields,
             )
             try:
-                found = one.manager.force_release(one.name, holding.token, user=request.user)
+                found = holder.manager.force_release(holder.name, holding.token, user=request.user)
             except RedisError as error:
-                check.away.append((alias, error))
-                check.unread += rest
+                check.failures.append((alias, error))
+                check.unconfirmed += rest
                 break
             event = holders.RELEASED if found else holders.NOT_RELEASED
-            self._complete(entry, holders.log_text(one, holding, event))
+            self._complete(entry, holders.log_text(holder, holding, event))
             if found:
-                released.append(one)
+                released.append(holder)
             else:
-                check.gone.append((one, None))
-        if released or not check.unread:
+                check.changed.append((holder, None))
+        if released or not check.unconfirmed:
             level = messages.SUCCESS if released else messages.WARNING
             self.message_user(request, holders.released_text(released), level)
-        if check.unread:
-            self._warn(request, holders.unconfirmed_text(check.unread))
+        if check.unconfirmed:
+            self._warn(request, holders.unconfirmed_text(check.unconfirmed))
         if released and check.has_quorum:
             self._warn(request, quorum_text())
         return self._back(request, check)
 
-    def _log(self, request: HttpRequest, seen: ShownHolder, holding: Holding, event: str) -> Any:
+    def _log(self, request: HttpRequest, holder: ShownHolder, holding: Holding, event: str) -> Any:
         """Write an entry to the log of admin actions, in a transaction of its own or, if somebody
         has opened one already, a savepoint."""
-        with transaction.atomic(using=router.db_for_write(_log_entry())):
-            text = holders.log_text(seen, holding, event)
-            return self.log_change(request, ActiveLock(name=seen.name), text)
+        with transaction.atomic(using=router.db_for_write(_log_model())):
+            text = holders.log_text(holder, holding, event)
+            return self.log_change(request, ActiveLock(name=holder.name), text)
 
     def _complete(self, entry: Any, text: str) -> None:
         """Write to the entry what the release did. Without that, it says still that the release
@@ -377,7 +374,7 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         if entry is None:  # a subclass may write no entries
             return
         try:
-            with transaction.atomic(using=router.db_for_write(_log_entry())):
+            with transaction.atomic(using=router.db_for_write(_log_model())):
                 entry.change_message = text
                 entry.save(update_fields=["change_message"])
         except LOG_ERRORS:
@@ -385,26 +382,25 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
 
     # Revocation
 
-    @plain_when_redis_is_away
+    @with_unavailable_page
     def revoke_view(self, request: HttpRequest) -> HttpResponse:
-        """Confirm (POST), then revoke (POST with `confirmed`) the task of a holder that was
-        seen."""
+        """Confirm (POST), then revoke (POST with `confirmed`) the task of a holder."""
         self._require_release(request)
         if request.method != "POST":
             return HttpResponseRedirect(self._list_url())
         asked = ShownHolder.parse(request.POST.get("seen", ""))[:1]
         check = holders.check_holders(asked, self._may_release(request))
-        for _alias, error in check.away:
+        for _alias, error in check.failures:
             raise error
         if not check.held:
             self._warn(request, _("Nothing to revoke."))
             return self._back(request, check)
-        [(seen, holding)] = check.held
+        [(holder, holding)] = check.held
         if not can_be_revoked(holding.holder.task_id):
             raise BadRequest("The holder has no task that can be revoked")
-        address = self._address("change", seen.name, using=seen.using)
+        address = self._address("change", holder.name, using=holder.using)
         if "confirmed" in request.POST:
-            self._revoke(request, seen, holding, terminate="terminate" in request.POST)
+            self._revoke(request, holder, holding)
             return HttpResponseRedirect(address)
         return self._page(
             request,
@@ -412,21 +408,19 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
             title=_("Revoke task"),
             row=check.rows[0],
             terminate=not is_queued(holding),
-            seen=json.dumps([seen]),
+            seen=json.dumps([holder]),
             lock_url=address,
         )
 
-    def _revoke(
-        self, request: HttpRequest, seen: ShownHolder, holding: Holding, *, terminate: bool
-    ) -> None:
-        task_id = holding.holder.task_id or ""
+    def _revoke(self, request: HttpRequest, holder: ShownHolder, holding: Holding) -> None:
+        task_id, terminate = holding.holder.task_id or "", "terminate" in request.POST
         task = printable(f"{holding.holder.task_name}[{task_id}]")
         try:
-            self._log(request, seen, holding, holders.REVOKED)
+            self._log(request, holder, holding, holders.REVOKED)
             logger.warning(
                 "Revoking a task in the admin: task=%s name=%r using=%r user=%r fence_token=%d"
                 " terminate=%s",
-                *(task, seen.name, seen.manager.alias, request.user.get_username()),
+                *(task, holder.name, holder.manager.alias, request.user.get_username()),
                 *(holding.fence_token, terminate),
             )
             workers = revoke(task_id, terminate=terminate)
@@ -448,8 +442,8 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
     def _back(self, request: HttpRequest, check: HolderCheck) -> HttpResponse:
         """Return to the list, with a message about each holder that was left out."""
         self._warn(request, *holders.left_out_texts(check))
-        if check.gone:
-            self._warn(request, holders.gone_text([each for each, _now in check.gone]))
+        if check.changed:
+            self._warn(request, holders.skipped_text([each for each, _now in check.changed]))
         return HttpResponseRedirect(self._list_url(request.GET.urlencode()))
 
     def _warn(self, request: HttpRequest, *texts: str) -> None:
@@ -464,7 +458,7 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
             answering = [each.name for each in aliases_of(request) if not each.error]
         context = {
             "title": _("Locks are not available"),
-            "error": holders.away_text(alias, error),
+            "error": holders.failure_text(alias, error),
             "others": [each for each in answering if each != alias],
         }
         return self._page(request, "unavailable", status=503, **context)
@@ -473,15 +467,15 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         self, request: HttpRequest, template: str, status: int = 200, **context: Any
     ) -> HttpResponse:
         request.current_app = self.admin_site.name
-        common = {
+        context = {
             **self.admin_site.each_context(request),
             "opts": self.opts,
             "media": self.media,
             "has_view_permission": True,
+            **context,
         }
-        return TemplateResponse(
-            request, f"{columns.TEMPLATES}/{template}.html", {**common, **context}, status=status
-        )
+        template_name = f"{columns.TEMPLATES}/{template}.html"
+        return TemplateResponse(request, template_name, context, status=status)
 
     def _address(self, page: str, name: str = "", **query: str) -> str:
         return page_address(page, self.admin_site.name, name, **query)
@@ -492,11 +486,11 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         return f"{address}?{query}" if query else address
 
 
-def _log_entry() -> Any:
+def _log_model() -> Any:
     return apps.get_model("admin.LogEntry")  # not before the apps are loaded
 
 
-def _checked(name: str) -> str:
+def _valid_name(name: str) -> str:
     try:
         return check_name(name)
     except ValueError as error:  # not every database accepts a text that cannot be a name

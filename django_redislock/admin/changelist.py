@@ -12,7 +12,7 @@ from django.contrib.admin import SimpleListFilter
 from django.contrib.admin.utils import label_for_field
 from django.contrib.admin.views.main import ChangeList
 from django.core.exceptions import ImproperlyConfigured
-from django.core.paginator import Paginator
+from django.core.paginator import EmptyPage, Paginator
 from django.http import HttpRequest
 from django.utils.text import Truncator
 from django.utils.translation import gettext_lazy as _
@@ -132,7 +132,10 @@ class LockPaginator(Paginator):  # type: ignore[type-arg]
     """
 
     def validate_number(self, number: Any) -> int:
-        return min(max(int(number), 1), self.num_pages)
+        try:
+            return super().validate_number(number)
+        except EmptyPage:
+            return min(max(int(number), 1), self.num_pages)
 
 
 def visible_locks(model_admin: Any, request: HttpRequest) -> LockQuerySet:

@@ -28,7 +28,7 @@ from ..snapshots import Event, LockInfo, Rates
 from ..text import printable, read_at
 from .queryset import LockQuerySet
 from .tasks import result_links
-from .timeline import Row, Scale, draw, legend, outcome, times, was_held
+from .timeline import HEAD_PIXELS, Row, Scale, draw, legend, outcome, times, was_held
 
 WINDOWS_MINUTES = (5, 15, 60)  # the periods that a user can choose
 MIN_AXIS = timedelta(minutes=1)
@@ -40,15 +40,14 @@ MAX_PROBLEMS = 10  # that are listed: the latest
 PROBLEMS = ("expired", "forced", "lost")  # outcomes
 RATES = ("acquired", "refused", *PROBLEMS)  # events that are counted for each minute
 RATE_PIXELS = 64  # the height of one series with its heading
-RATE_HEAD_PIXELS = 24
 
 
 def context(
     request: HttpRequest, site: AdminSite, manager: LockManager, visible: LockQuerySet
 ) -> dict[str, Any]:
     """Return what the template of the page shows, of the locks that the user may see."""
-    asked = request.GET.get("minutes")
-    minutes = next((each for each in WINDOWS_MINUTES if str(each) == asked), WINDOWS_MINUTES[1])
+    windows = {str(each): each for each in WINDOWS_MINUTES}
+    minutes = windows.get(request.GET.get("minutes", ""), WINDOWS_MINUTES[1])
     page = manager.page(stop=MAX_READ)
     recent = _recent(manager, minutes)
     rates = manager.rates()
@@ -69,26 +68,26 @@ def context(
         events = [event for event in events if shows(event.name)]
     total = page.total - len(held) + len(infos)
     read = infos.values()
-    past: dict[str, list[Event]] = defaultdict(list)
+    events_of: dict[str, list[Event]] = defaultdict(list)
     for event in events:
         if event.at >= since:
-            past[event.name].append(event)
+            events_of[event.name].append(event)
 
     def activity(name: str) -> SimpleNamespace:
-        return figures(name, past.get(name, []), infos.get(name), since, now)
+        return figures(name, events_of.get(name, []), infos.get(name), since, now)
 
-    names = dict.fromkeys([*infos, *past])
-    drawn = nlargest(MAX_DRAWN, map(activity, names), key=attrgetter("busy"))
-    contended = (lock for lock in map(activity, names) if any(lock.contention))
+    activities = [activity(name) for name in dict.fromkeys([*infos, *events_of])]
+    drawn = nlargest(MAX_DRAWN, activities, key=attrgetter("busy"))
+    contended = (lock for lock in activities if any(lock.contention))
     waited_for = nlargest(MAX_CONTENDED, contended, key=attrgetter("contention"))
     if total > len(read):  # read at least the locks that the page names
         missing = {lock.name for lock in (*drawn, *waited_for)} - infos.keys()
         infos = infos | manager.get_many(missing)
         drawn = [activity(lock.name) for lock in drawn]
         waited_for = [activity(lock.name) for lock in waited_for]
-    first_minute = rates.minutes[0]
-    troubles = [each for each in events if each.outcome in PROBLEMS and each.at >= first_minute]
-    listed_troubles = troubles[:MAX_PROBLEMS]
+    start = rates.minutes[0]
+    problems = [event for event in events if event.outcome in PROBLEMS and event.at >= start]
+    listed_problems = problems[:MAX_PROBLEMS]
     return {
         "minutes": minutes,
         "windows": WINDOWS_MINUTES,
@@ -101,12 +100,12 @@ def context(
         "stale_locks": sum(state_of(info) is STALE for info in read),
         # Only some of the locks were read, so more can have waiters or be stale.
         "or_more": "+" if total > len(read) else "",
-        "troubles": listed_troubles,
-        "more_troubles": len(troubles) - len(listed_troubles),
-        "links": result_links(site, request, {each.holder.task_id for each in listed_troubles}),
+        "troubles": listed_problems,
+        "more_troubles": len(problems) - len(listed_problems),
+        "links": result_links(site, request, {each.holder.task_id for each in listed_problems}),
         "chart": chart(drawn, since, now, recent.complete_since) if drawn else None,
         "busiest": drawn,
-        "less_busy": len(names) - len(drawn),
+        "less_busy": len(activities) - len(drawn),
         "contended": waited_for,
         "top_wait": max((lock.longest_wait for lock in waited_for), default=0),
         # The counts are of all locks, so a user who may not see all locks does not see them.
@@ -188,8 +187,8 @@ def rate_chart(rates: Rates) -> SimpleNamespace:
             word=outcome(what).word,
             total=sum(found),
             most=max(found),
-            path=columns(found),
-            y=RATE_HEAD_PIXELS + RATE_PIXELS * place,
+            path=path_of_columns(found),
+            y=HEAD_PIXELS + RATE_PIXELS * place,
             went_wrong=what in PROBLEMS,
         )
         for place, (what, found) in enumerate(counts.items())
@@ -207,11 +206,11 @@ def rate_chart(rates: Rates) -> SimpleNamespace:
         series=series,
         times=times(Scale(rates.minutes[0], rates.minutes[-1] + timedelta(minutes=1))),
         minutes=minutes,
-        height=RATE_HEAD_PIXELS + RATE_PIXELS * len(series),
+        height=HEAD_PIXELS + RATE_PIXELS * len(series),
     )
 
 
-def columns(counts: Sequence[int]) -> str:
+def path_of_columns(counts: Sequence[int]) -> str:
     """Return the counts as columns: path data in a box that is 1 wide for each, and 100 high."""
     top = max(counts)
     # A count of one in a thousand must be visible, too.

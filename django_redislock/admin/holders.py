@@ -22,6 +22,7 @@ from ..models import ActiveLock
 from ..names import check_name
 from ..snapshots import Holding
 from ..text import age, error_text, holder_text, printable, short_duration, task_text
+from .reading import Failure
 
 MAX_SHOWN = 5_000  # holders that a form names. A page of the list has far fewer
 
@@ -37,20 +38,18 @@ class ShownHolder(NamedTuple):
     def parse(cls, *texts: str) -> list[ShownHolder]:
         """Read the JSON of a form: lists of holders. Raise `BadRequest` if it is invalid."""
         try:
-            seen = [cls._of(*one) for text in texts for one in json.loads(text)]
+            shown = [
+                cls(check_name(name), int(fence_token), *using)
+                for text in texts
+                for name, fence_token, *using in json.loads(text)
+            ]
         except (ValueError, TypeError, OverflowError, RecursionError) as error:
             raise BadRequest("seen is not a list of names and fencing tokens") from error
-        if not all(one.using in ("", *settings.CACHES) for one in seen):
+        if not all(each.using in ("", *settings.CACHES) for each in shown):
             raise BadRequest("seen names no alias of CACHES")
-        if len(seen) > MAX_SHOWN:
-            raise BadRequest(f"seen names at most {MAX_SHOWN} holders, got {len(seen)}")
-        return list({(one.using, one.name, one.fence_token): one for one in seen}.values())
-
-    @classmethod
-    def _of(cls, name: Any, fence_token: Any, using: Any = "") -> ShownHolder:
-        if not isinstance(using, str):
-            raise TypeError("using must be a str")
-        return cls(check_name(name), int(fence_token), using)
+        if len(shown) > MAX_SHOWN:
+            raise BadRequest(f"seen names at most {MAX_SHOWN} holders, got {len(shown)}")
+        return list(dict.fromkeys(shown))
 
     @property
     def manager(self) -> LockManager:
@@ -66,28 +65,25 @@ def shown_holders(lock: ActiveLock) -> list[ShownHolder]:
     ]
 
 
-HeldHolder = tuple[ShownHolder, Holding]
-
-
 @dataclass(slots=True)
 class HolderCheck:
     """The present state of the holders on a page."""
 
-    held: list[HeldHolder] = field(default_factory=list)
+    held: list[tuple[ShownHolder, Holding]] = field(default_factory=list)
     # The holders that no longer have the lock, and the fencing token of the first holder now.
-    gone: list[tuple[ShownHolder, int | None]] = field(default_factory=list)
+    changed: list[tuple[ShownHolder, int | None]] = field(default_factory=list)
     denied: int = 0  # holders that the user may not release. Their names are not shown
-    away: list[tuple[str, Exception]] = field(default_factory=list)  # aliases, and the errors
-    unread: list[ShownHolder] = field(default_factory=list)  # on these aliases
+    failures: list[Failure] = field(default_factory=list)
+    unconfirmed: list[ShownHolder] = field(default_factory=list)  # because of these failures
     has_quorum: bool = False  # whether any of the locks is a quorum lock
 
     @property
     def rows(self) -> list[SimpleNamespace]:
         """One row for each holder. A quorum lock has the same holder on all its servers."""
         rows: dict[str, SimpleNamespace] = {}
-        for seen, holding in self.held:
-            row = SimpleNamespace(name=seen.name, holding=holding, aliases=[])
-            rows.setdefault(holding.token, row).aliases.append(seen.manager.alias)
+        for holder, holding in self.held:
+            row = SimpleNamespace(name=holder.name, holding=holding, aliases=[])
+            rows.setdefault(holding.token, row).aliases.append(holder.manager.alias)
         return list(rows.values())
 
 
@@ -108,7 +104,7 @@ def check_holders(
         try:
             infos = manager.get_many({each.name for each in there})
         except (RedisError, ImproperlyConfigured) as error:
-            check.away.append((manager.alias, error))
+            check.failures.append((manager.alias, error))
             infos = None
         for holder in there:
             info = infos.get(holder.name) if infos is not None else None
@@ -117,13 +113,13 @@ def check_holders(
             if not may_release(ActiveLock.of(holder.name, manager.alias, info)):
                 check.denied += 1
             elif infos is None:
-                check.unread.append(holder)
+                check.unconfirmed.append(holder)
             elif info and (holding := next(same, None)):
                 check.held.append((holder, holding))
                 check.has_quorum |= info.kind == "quorum"
             else:
-                check.gone.append((holder, info.fence_token if info else None))
-    if check.denied and not (check.held or check.gone or check.away):
+                check.changed.append((holder, info.fence_token if info else None))
+    if check.denied and not (check.held or check.changed or check.failures):
         raise PermissionDenied
     return check
 
@@ -144,17 +140,17 @@ def log_head(event: str, using: str) -> str:
     return f"{event}{where}. Held by "
 
 
-def log_text(seen: ShownHolder, holding: Holding, event: str) -> str:
+def log_text(holder: ShownHolder, holding: Holding, event: str) -> str:
     """Return the text of an entry in the log of admin actions, which is always in English."""
     task = task_text(holding)
     held_by = f"{holder_text(holding)}, task {task}" if task else holder_text(holding)
     return (
-        f"{log_head(event, seen.using)}{held_by} for {short_duration(age(holding))};"
+        f"{log_head(event, holder.using)}{held_by} for {short_duration(age(holding))};"
         f" fencing token {holding.fence_token}."
     )
 
 
-def away_text(alias: str, error: BaseException) -> str:
+def failure_text(alias: str, error: BaseException) -> str:
     # A mistake in REDISLOCK_CACHE can be an address with a password.
     facts = {"alias": error_text(alias), "error": error_text(error)}
     return _("The locks of “%(alias)s” cannot be read: %(error)s") % facts
@@ -162,7 +158,7 @@ def away_text(alias: str, error: BaseException) -> str:
 
 def left_out_texts(check: HolderCheck) -> list[str]:
     """Return why holders are left out of a release."""
-    texts = [away_text(*each) for each in check.away]
+    texts = [failure_text(*each) for each in check.failures]
     if check.denied:  # without a word of which
         text = ngettext(
             "%(count)d holder was left out, because you may not release its lock.",
@@ -182,8 +178,8 @@ def _facts(holders: Iterable[ShownHolder]) -> dict[str, Any]:
     return {"count": len(every), "names": names}
 
 
-def gone_text(gone: Iterable[ShownHolder]) -> str:
-    facts = _facts(gone)
+def skipped_text(changed: Iterable[ShownHolder]) -> str:
+    facts = _facts(changed)
     return (
         ngettext(
             "Skipped %(count)d lock that changed after you opened the page: %(names)s",
@@ -194,8 +190,8 @@ def gone_text(gone: Iterable[ShownHolder]) -> str:
     )
 
 
-def unconfirmed_text(unread: Iterable[ShownHolder]) -> str:
-    return _("Release not confirmed: %(names)s") % _facts(unread)
+def unconfirmed_text(unconfirmed: Iterable[ShownHolder]) -> str:
+    return _("Release not confirmed: %(names)s") % _facts(unconfirmed)
 
 
 def unlogged_text(rest: Iterable[ShownHolder], error: Exception) -> str:

@@ -21,6 +21,10 @@ FIRST_LOCKS = 200  # that are read in one round trip. Most servers have no more
 ALIAS_TIMEOUT_SECONDS = 1.0  # for each of several cache aliases
 
 
+Failure = tuple[str, BaseException]
+"""A cache alias that could not be read, and the error."""
+
+
 class Alias(NamedTuple):
     """A cache alias that can store locks."""
 
@@ -69,7 +73,7 @@ class Reading:
     rows: list[ActiveLock]  # that were read. Those that need attention come first
     total: int  # how many locks match
     is_complete: bool  # whether no alias has more locks than were read
-    away: Sequence[tuple[str, BaseException]]  # the aliases that could not be read, and why
+    failures: list[Failure]
 
 
 def read_locks(request: HttpRequest, list_max: int) -> Reading:
@@ -87,7 +91,8 @@ def read_locks(request: HttpRequest, list_max: int) -> Reading:
     text = request.GET.get(SEARCH_VAR, "").strip()
     pattern = text if "*" in text or "?" in text else f"*{text}*"
     rows: list[ActiveLock] = []
-    total, is_complete, away, aliases = 0, True, [], aliases_of(request)
+    failures: list[Failure] = []
+    total, is_complete, aliases = 0, True, aliases_of(request)
     for alias in aliases:
         try:
             if alias.error:
@@ -97,19 +102,19 @@ def read_locks(request: HttpRequest, list_max: int) -> Reading:
             if stop < min(page.total, list_max):
                 page = alias.manager.page(stop=list_max)
         except (RedisError, ImproperlyConfigured) as error:
-            away.append((alias.name, error))
+            failures.append((alias.name, error))
         else:
             rows += [ActiveLock.of(info.name, alias.name, info) for info in page.infos]
             total += page.total
             is_complete = is_complete and page.total <= list_max
-    if len(away) == len(aliases):
-        raise away[0][1]
+    if len(failures) == len(aliases):
+        raise failures[0][1]
     locks_read = without_shares(rows) if len(aliases) > 1 else rows
     found = Reading(
         rows=sorted(locks_read, key=attrgetter("urgency")),
         total=total - len(rows) + len(locks_read),
         is_complete=is_complete,
-        away=away,
+        failures=failures,
     )
     request.redislock_reading = found  # type: ignore[attr-defined]
     return found

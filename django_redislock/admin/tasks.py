@@ -27,15 +27,15 @@ def result_links(
     or the user may not view it.
     """
     # The sender of a task chooses its id, and not every database accepts every text.
-    wanted = {each for each in task_ids if each and each == printable(each)[:MAX_ID_CHARACTERS]}
+    ids = {each for each in task_ids if each and each == printable(each)[:MAX_ID_CHARACTERS]}
     model = apps.get_model(APP, "TaskResult") if apps.is_installed(APP) else None
-    if not wanted or model is None or not site.is_registered(model):
+    if not ids or model is None or not site.is_registered(model):
         return {}
     model_admin = site.get_model_admin(model)
     if not model_admin.has_view_permission(request):
         return {}
     page = f"admin:{APP}_{model_admin.opts.model_name}_change"
-    found = model_admin.get_queryset(request).filter(task_id__in=wanted)
+    found = model_admin.get_queryset(request).filter(task_id__in=ids)
     return {
         task_id: reverse(page, args=[key], current_app=site.name)
         for task_id, key in found.values_list("task_id", "pk")

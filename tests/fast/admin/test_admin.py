@@ -262,7 +262,7 @@ def test_nothing_left_to_release_leads_back_to_the_list(hold, releaser):
 
 @pytest.mark.parametrize(
     "text",
-    ["", "{}x", "[[1, 2]]", '[["x", 1, "else"]]', '[["x"]]', "[[]]", "null"],
+    ["", "{}x", "[[1, 2]]", '[["x", 1, "else"]]', '[["x", 1, []]]', '[["x"]]', "[[]]", "null"],
 )
 def test_crafted_forms_are_bad_requests(releaser, text):
     assert releaser.post(RELEASE, {"seen": text}).status_code == 400

@@ -87,7 +87,7 @@ class TestTenant:
             assert releaser.get(f"{LIST}{name}/change/").status_code == 403
 
     def test_the_history_of_a_lock(self, releaser):
-        assert releaser.get(f"{LIST}ours_3A1/history/").status_code == 200
+        assert releaser.get(f"{LIST}ours_3A1/history/", {"p": "x"}).status_code == 200
         assert releaser.get(f"{LIST}theirs_3A1/history/").status_code in (302, 403)
 
     def test_the_dashboard_has_its_locks_only(self, releaser):
