@@ -187,24 +187,6 @@ def test_a_cooldown(hold, viewer):
     assert "<progress" not in text_of(response)
 
 
-PART_OF_A_QUORUM = "A quorum lock stays held until a majority of its servers have released it."
-
-
-def test_one_servers_part_of_a_quorum(hold, releaser, redis_server):
-    hold("payout")
-    redis_server.hset(locks._keys.of("payout").lock, "kind", "quorum")
-
-    shown = lock_page(releaser, "payout")
-    asked = releaser.post(RELEASE, {"seen": shown.context["seen"]})
-    confirmed = {"seen": asked.context["seen"], "confirmed": "yes"}
-    done = releaser.post(RELEASE, confirmed, follow=True)
-
-    for response in (shown, asked, done):
-        assert PART_OF_A_QUORUM in words_of(response)
-    hold("other")
-    assert PART_OF_A_QUORUM not in words_of(lock_page(releaser, "other"))
-
-
 def test_readers_and_writers(wait, viewer):
     with locks.read_lock("prices", timeout=30):
         wait("prices", locks.write_lock("prices", timeout=30))

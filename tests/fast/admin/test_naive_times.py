@@ -10,18 +10,17 @@ from tests.pages import DASHBOARD, LIST, user_with
 pytestmark = pytest.mark.django_db
 
 
-@pytest.fixture(autouse=True)
-def naive(settings, redis_server):
+@pytest.fixture(autouse=True, params=["held", "released"])
+def naive(request, settings, redis_server, hold):
     settings.USE_TZ = False
     redis_server.flushdb()
-
-
-@pytest.mark.parametrize("held", [True, False])
-def test_every_page(hold, held):
-    viewer = user_with("view_activelock", "release_activelock")
     lock = hold("x")
-    if not held:
+    if request.param == "released":
         lock.release()
+
+
+def test_every_page():
+    viewer = user_with("view_activelock", "release_activelock")
 
     for page in (LIST, DASHBOARD, f"{LIST}x/history/", f"{LIST}x/change/"):
         assert viewer.get(page).status_code == 200, page
@@ -30,16 +29,11 @@ def test_every_page(hold, held):
 @pytest.mark.parametrize(
     "arguments", [["list"], ["show", "x"], ["history", "--since=1h"], ["check"]]
 )
-@pytest.mark.parametrize("held", [True, False])
-def test_every_subcommand(hold, arguments, held):
-    lock = hold("x")
-    if not held:
-        lock.release()
-
+def test_every_subcommand(arguments):
     assert run(*arguments).returncode == 0
 
 
 def test_watch_shows_when_it_read_the_locks():
-    moment, _ = watch()
+    moment, *_ = watch()
 
     assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\S+", moment)

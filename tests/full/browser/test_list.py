@@ -10,7 +10,6 @@ from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import Select
 
 from django_redislock import locks
-from django_redislock.admin import ActiveLockAdmin
 from django_redislock.lock_types import base
 from django_redislock.text import short_duration
 from tests.pages import acquired_before
@@ -178,22 +177,6 @@ def test_refresh_shows_columns_that_were_chosen_elsewhere(tab: Tab, viewer, hold
 
     headers = "#result_list thead th"
     tab.wait(lambda: len(tab.driver.find_elements(By.CSS_SELECTOR, headers)) == 2)
-
-
-def test_refresh_of_a_page_that_no_longer_exists_shows_the_last(
-    tab: Tab, viewer, hold, monkeypatch
-) -> None:
-    monkeypatch.setattr(ActiveLockAdmin, "list_per_page", 1)
-    hold("first", timeout=30)
-    last = hold("last", timeout=60)
-    tab.open(f"{LIST}?p=2")
-    assert lists(tab, "last")
-    refresh_every(tab, 2)
-
-    last.release()
-
-    tab.wait(lambda: lists(tab, "first"))
-    assert status(tab) == ""
 
 
 def test_refresh_pauses_while_the_page_is_hidden(tab: Tab, viewer, hold) -> None:
