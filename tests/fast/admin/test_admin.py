@@ -287,12 +287,8 @@ def entries() -> dict[str, str]:
     return dict(LogEntry.objects.values_list("object_id", "change_message"))
 
 
-@pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("entered", [0, 2])
-def test_no_lock_is_released_if_the_log_refuses_its_entry(
-    hold, releaser, caplog, monkeypatch, entered
-):
-    monkeypatch.setitem(connection.settings_dict, "ATOMIC_REQUESTS", True)
+def test_no_lock_is_released_if_the_log_refuses_its_entry(hold, releaser, caplog, entered):
     held = [hold(name) for name in ("a", "b", "c", "d")]
 
     with log_table_refuses_after(entered):
@@ -314,10 +310,13 @@ def test_a_filter_that_does_not_exist_releases_nothing(hold, releaser):
     assert lock.owned()
 
 
+@pytest.mark.django_db(transaction=True)
 def test_the_entry_says_requested_until_redis_has_answered(hold, releaser, monkeypatch):
+    monkeypatch.setitem(connection.settings_dict, "ATOMIC_REQUESTS", True)
     lock, seen_by_listener = hold("x"), []
 
     def listener(**_told):
+        assert not connection.in_atomic_block
         seen_by_listener.append(entries()["x"])
 
     lock_force_released.connect(listener)
