@@ -204,6 +204,7 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         }
         return self._page(request, "detail", **context | (extra_context or {}))
 
+    @with_unavailable_page
     def history_view(
         self, request: HttpRequest, object_id: str, extra_context: Any = None
     ) -> HttpResponse:
