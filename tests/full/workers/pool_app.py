@@ -20,6 +20,14 @@ if look_every := os.environ.get("TESTS_LOOK_EVERY"):
     monitoring.CHECK_INTERVAL_SECONDS = float(look_every)
 
 
+if quorum_queue := os.environ.get("TESTS_QUORUM_QUEUE"):
+    app.conf.update(
+        task_default_queue=quorum_queue,
+        task_default_queue_type="quorum",
+        task_default_exchange_type="topic",  # which delayed delivery needs
+    )
+
+
 @app.task(bind=True)
 @single_instance(key="pool:{run}", timeout=1)
 def alone(self, run, seconds=0.1):

@@ -1,10 +1,12 @@
 """`single_instance` with RabbitMQ as the broker. The results stay in Redis."""
 
+import celery
 import pytest
+from kombu import Exchange, Queue
 
 from django_redislock import locks
 from tests.celery_app import stubborn
-from tests.celery_worker import freed, outcome, running_worker
+from tests.celery_worker import Worker, freed, outcome, running_worker
 
 from . import pool_app as tasks
 from .rabbitmq import rabbitmq
@@ -15,12 +17,15 @@ pytestmark = [pytest.mark.celery]
 
 
 @pytest.fixture(scope="module")
-def worker(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("rabbitmq")
-    with (
-        rabbitmq(folder) as url,
-        running_worker(folder, app="tests.full.workers.pool_app", broker=url) as worker,
-    ):
+def broker(tmp_path_factory):
+    with rabbitmq(tmp_path_factory.mktemp("rabbitmq")) as url:
+        yield url
+
+
+@pytest.fixture(scope="module")
+def worker(tmp_path_factory, broker):
+    folder = tmp_path_factory.mktemp("worker")
+    with running_worker(folder, app="tests.full.workers.pool_app", broker=broker) as worker:
         yield worker
 
 
@@ -41,3 +46,27 @@ def test_a_task_whose_process_was_killed_is_redelivered_and_runs(worker, run):
     run.go()
     assert outcome(result) == "ran"
     assert freed(f"long:{run.id}")
+
+
+@pytest.mark.skipif(celery.VERSION[:2] < (5, 5), reason="Celery makes only classic queues")
+def test_tasks_of_a_quorum_queue_retry_after_a_second_if_the_countdown_is_shorter(
+    tmp_path, broker, run
+):
+    name = f"quorum-{run.id}"
+    environment = {"TESTS_QUORUM_QUEUE": name}
+    options = {"app": "tests.full.workers.pool_app", "environment": environment}
+    worker = Worker(tmp_path, broker=broker, queue=name, **options)
+    try:
+        worker.queue = Queue(
+            name,
+            Exchange(name, "topic"),
+            routing_key=name,
+            queue_arguments={"x-queue-type": "quorum"},
+        )
+        results = [worker.send(tasks.patient, run.id) for _ in range(3)]
+        assert {outcome(result, timeout=60) for result in results} == {"ran"}
+        assert len(ids_that_ran_one_after_the_other(run.notes())) == 3
+        assert worker.logged("patient", "retry: Retry in")
+        assert not worker.logged("delayed delivery")  # which would be an error of the set-up
+    finally:
+        worker.stop()
