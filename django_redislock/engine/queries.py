@@ -39,7 +39,7 @@ IndexEntry: TypeAlias = tuple[float, int, str]
 
 def get(keys: Keys, name: str, reply_timeout: float | None = None) -> Flow[LockInfo | None]:
     """Return a snapshot of a lock, or None if it has no holder and no waiter."""
-    reply = yield _rows([keys.of(name)], reply_timeout)
+    reply = yield lock_rows([keys.of(name)], reply_timeout)
     infos = _lock_infos(*parse_reply(reply))
     return infos[0] if infos else None
 
@@ -227,7 +227,7 @@ def _get_many(keys: Keys, names: Sequence[str]) -> Flow[list[LockInfo]]:
         by_bucket: dict[int, list[LockKeys]] = {}
         for lock in some:
             by_bucket.setdefault(lock.bucket if keys.has_nodes else 0, []).append(lock)
-        replies = yield Batch(tuple(map(_rows, by_bucket.values())), REPLY_TIMEOUT_SECONDS)
+        replies = yield Batch(tuple(map(lock_rows, by_bucket.values())), REPLY_TIMEOUT_SECONDS)
         infos += [info for reply in replies for info in _lock_infos(*parse_reply(reply))]
     return infos
 
@@ -236,7 +236,8 @@ def _in_parts(whole: Sequence[T], size: int) -> list[Sequence[T]]:
     return [whole[at : at + size] for at in range(0, len(whole), size)]
 
 
-def _rows(locks: Sequence[LockKeys], reply_timeout: float | None = None) -> Call:
+def lock_rows(locks: Sequence[LockKeys], reply_timeout: float | None = None) -> Call:
+    """Return the call that reads locks of one bucket, or of one server."""
     keys = [lock.lock for lock in locks] + [lock.waiting for lock in locks]
     args: tuple[str | int, ...] = (*[lock.name for lock in locks], conf.history)
     return Call(ROWS, (*keys, locks[0].history), args, limit=reply_timeout)

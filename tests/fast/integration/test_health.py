@@ -14,7 +14,15 @@ from redis.exceptions import ConnectionError, OutOfMemoryError, ResponseError, T
 from django_redislock import LockLost, locks
 from django_redislock.backends import servers
 from django_redislock.engine.runners import run
-from django_redislock.health import CHECKS, Finding, Health, check_info, examine, ping
+from django_redislock.health import (
+    CHECKS,
+    INFO_CHECKS,
+    RIGHTS,
+    Finding,
+    Health,
+    examine,
+    ping,
+)
 from django_redislock.testing import EmbeddedServer
 from tests.lock_fixtures import CORE, DJANGO_REDIS
 from tests.lock_tools import commands, hanging, start, within
@@ -155,7 +163,7 @@ def test_a_cancelled_ping_leaves_no_lock(own_locks, own_server, own_redis):
     async def use():
         await own_locks.aping()
         with hanging(own_server):
-            task = asyncio.create_task(own_locks.aping(timeout=5))
+            task = asyncio.create_task(own_locks.aping(timeout=1))
             await asyncio.sleep(0.1)  # until the task waits for its reply
             task.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -250,7 +258,7 @@ def test_an_unresponsive_server_is_found_in_time(own_locks, own_server):
 def test_a_server_that_dies_during_the_check_is_found(alias_on):
     with EmbeddedServer() as server:
         alias_on(server.url)
-        found = examined(server.stop, after=11)
+        found = examined(server.stop, after=BEFORE_EXERCISE)
     assert found.get("connection").status == "ok"
     assert found.get("locking").status == "failed"
     assert found.get("scripts").status == "unknown"
@@ -319,14 +327,9 @@ def test_a_failed_snapshot(alias_on, aof):
     assert found.get("locking").status == "failed"  # MISCONF
 
 
-def status_of(id, info):
-    """Return the status of a check for an artificial reply to INFO."""
-    return next(each.status for each in check_info(info) if each.id == id)
-
-
 def test_a_file_that_can_not_be_appended_to():
-    info = "aof_enabled:1\r\naof_last_write_status:err"
-    assert status_of("persistence", info) == "failed"
+    info = {"aof_enabled": 1, "aof_last_write_status": "err"}
+    assert INFO_CHECKS["persistence"](info)[0] == "failed"
 
 
 def test_a_primary_that_lacks_its_replicas(own_locks, own_redis):
@@ -424,35 +427,44 @@ def test_facts_that_the_user_may_not_read_are_unknown(alias_on, own_server, own_
 
 
 @pytest.mark.parametrize(
-    ("rules", "step"),
+    ("rules", "needs", "step"),
     [
-        (["-evalsha"], "acquire"),
-        (["-blpop"], "wait"),
-        (["-rpush"], "hand over"),
-        (["-hvals"], "inspect"),
-        (["-script|load"], None),
-        (["-hincrby", "-xadd"], None),
+        (["-eval"], "+eval", None),
+        (["-evalsha"], "+evalsha", "acquire"),
+        (["-@scripting", "-blpop", "-hset"], "+blpop +eval +evalsha +hset", "acquire"),
+        (["-blpop"], "+blpop", None),
+        (["-rpush"], "+rpush", "hand over"),
+        (["-hvals"], "+hvals", "inspect"),
+        (["resetkeys", "~cache:*"], "~own:redislock:{*", "acquire"),
+        (["resetkeys", "~cache:*", "-get"], "+get ~own:redislock:{*", "acquire"),
     ],
 )
-def test_an_operation_that_the_user_may_not_do(
-    own_locks, alias_on, own_server, own_redis, rules, step
+def test_all_missing_rights_are_named(
+    own_locks, alias_on, own_server, own_redis, rules, needs, step
 ):
     own_locks.health()  # the server knows the scripts
     own = as_user(alias_on, own_server, own_redis, *rules)
     found = own.health()
-    assert found.get("scripts").status == "ok"
-    locking = found.get("locking")
-    assert locking.status == ("failed" if step else "ok")
-    if step:
-        assert locking.facts["step"] == step
-    own_redis.execute_command("ACL", "SETUSER", "app", "+@all")
+    scripts, locking = found.get("scripts"), found.get("locking")
+    assert (scripts.status, scripts.remedy) == ("failed", f"Grant the user {needs}.")
+    assert (locking.status, locking.facts.get("step")) == ("failed" if step else "ok", step)
+    assert asyncio.run(own.ahealth()).get("scripts") == scripts
+    own_redis.execute_command("ACL", "SETUSER", "app", "+@all", "~*")
     wait_until(lambda: own.count() == 0 and leftovers(own_redis) == [])
 
 
-def test_a_user_who_may_not_run_scripts(own_locks, alias_on, own_server, own_redis):
-    own_locks.health()  # the server knows the scripts
-    scripts = as_user(alias_on, own_server, own_redis, "-eval").health().get("scripts")
-    assert (scripts.status, scripts.remedy) == ("failed", "Grant the user +eval.")
+def test_each_command_is_a_right_of_its_own(alias_on, own_server, own_redis):
+    for name in [command.split()[0].lower() for command in RIGHTS.split(",")]:
+        own = as_user(alias_on, own_server, own_redis, f"-{name}")
+        assert own.health(timeout=1).get("scripts").facts == {"needs": f"+{name}"}
+    wait_until(lambda: leftovers(own_redis) == [])
+
+
+def test_rights_that_no_lock_needs(alias_on, own_server, own_redis):
+    own = as_user(alias_on, own_server, own_redis, "-script|load", "-hincrby", "-xadd")
+    found = own.health()
+    assert found.get("scripts").status == found.get("locking").status == "ok"
+    assert leftovers(own_redis) == []
 
 
 def test_a_user_without_the_right_to_time(alias_on, own_server, own_redis):
@@ -483,7 +495,7 @@ def test_a_busy_server_is_not_a_missing_right(own_locks, busy):
     assert all("BUSY" in each.summary and not each.facts for each in asked)
 
 
-@pytest.mark.parametrize(("after", "step"), [(2, "hand over"), (4, "hand over"), (9, "release")])
+@pytest.mark.parametrize(("after", "step"), [(2, "hand over"), (4, "hand over"), (6, "release")])
 def test_a_lock_that_is_lost_during_the_exercise(own_locks, own_redis, after, step):
     found = examined(own_redis.flushdb, BEFORE_EXERCISE + after)
     assert found.get("locking").facts == {"step": step, "error": "LockLost"}
