@@ -9,23 +9,21 @@ Call `install()` in `AppConfig.ready`. Install ``django-redislock[prometheus]`` 
 
 import logging
 import os
-import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from threading import RLock
-from typing import Any, TypeAlias, TypeVar
-from weakref import WeakKeyDictionary, WeakSet, ref
+from typing import Any, TypeAlias
+from weakref import WeakKeyDictionary, WeakSet
 
 from django.core.cache import caches
 from django.dispatch import Signal
 
 from . import signals
-from .backends import Server, servers, supports_locks, unsupported_message
+from .backends import servers, supports_locks, unsupported_message
 from .conf import conf
 from .engine import history, queries
-from .engine.operations import Batch, Call, Flow, Op, changed
+from .engine.operations import Batch, Call, Op, changed
 from .engine.runners import run
-from .manager import locks
 from .text import error_text
 
 try:
@@ -40,49 +38,51 @@ except ImportError as error:
 
 logger = logging.getLogger("django_redislock")
 
-T = TypeVar("T")
 Labels: TypeAlias = Mapping[str, Callable[[str], object]]
 Values: TypeAlias = tuple[str, ...]
 
 REPLY_TIMEOUT_SECONDS = 2.0
 """A server that does not reply in this time counts as down."""
 
-LABEL_NAME = re.compile(r"(?!__)[a-zA-Z_][a-zA-Z0-9_]*")
-
 RECENT_MINUTES = 10
 """The window of ``redislock_server_recent_events``. It includes the current minute."""
 
-# "livesum", because a dead process holds no locks and waits for none.
-PER_LOCK: dict[str, tuple[Any, str, dict[str, Any]]] = {
-    "held_locks": (Gauge, "Locks held by this process.", {"multiprocess_mode": "livesum"}),
-    "waiters": (
-        Gauge,
-        "Acquisitions of this process that wait for a lock.",
-        {"multiprocess_mode": "livesum"},
-    ),
-    "acquired_total": (Counter, "Locks acquired by this process.", {}),
-    "refused_total": (Counter, "Acquisitions that were not granted in time.", {}),
-    "failed_total": (Counter, "Acquisitions that ended with an error.", {}),
-    "lost_total": (Counter, "Locks lost while their holder was running.", {}),
-    "wait_seconds": (
-        Histogram,
-        "Seconds from the call to a successful acquisition.",
-        {"buckets": (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60, 300)},
-    ),
-    "hold_seconds": (
-        Histogram,
-        "Seconds from the acquisition of a lock to its release.",
-        {"buckets": (0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60, 300, 1800, 3600)},
-    ),
-}
-"""The metrics with the labels of a lock: the type, the help text and further arguments."""
+LOCK = ("using", "kind")
+"""The labels of the metrics of an acquisition."""
 
-COUNTED = {
+METRICS: dict[str, tuple[Any, Values, str]] = {
+    "held_locks": (Gauge, LOCK, "Locks held by this process."),
+    "waiters": (Gauge, LOCK, "Acquisitions of this process that wait for a lock."),
+    "acquired_total": (Counter, LOCK, "Locks acquired by this process."),
+    "refused_total": (Counter, LOCK, "Acquisitions that were not granted in time."),
+    "failed_total": (Counter, LOCK, "Acquisitions that ended with an error."),
+    "lost_total": (Counter, LOCK, "Locks lost while their holder was running."),
+    "wait_seconds": (Histogram, LOCK, "Seconds from the call to a successful acquisition."),
+    "hold_seconds": (Histogram, LOCK, "Seconds from the acquisition of a lock to its release."),
+    "force_released_total": (Counter, ("using",), "Holders force-released by this process."),
+    "tasks_skipped_total": (Counter, ("task",), "Tasks that were skipped because of a duplicate."),
+}
+"""The metrics of this process: the type, the labels and the help text."""
+
+OPTIONS: dict[str, dict[str, Any]] = {
+    # "livesum", because a dead process holds no locks and waits for none.
+    "held_locks": {"multiprocess_mode": "livesum"},
+    "waiters": {"multiprocess_mode": "livesum"},
+    "wait_seconds": {"buckets": (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60, 300)},
+    "hold_seconds": {"buckets": (0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60, 300, 1800, 3600)},
+}
+
+GAUGES = {signals.lock_waiting: "waiters", signals.lock_acquired: "held_locks"}
+"""The gauge that an acquisition counts in after a signal. After other signals it is in none."""
+
+COUNTERS = {
     signals.lock_acquired: "acquired_total",
     signals.lock_refused: "refused_total",
     signals.lock_failed: "failed_total",
     signals.lock_lost: "lost_total",
 }
+
+_installed: "WeakKeyDictionary[CollectorRegistry, _ProcessMetrics]" = WeakKeyDictionary()
 
 
 def install(
@@ -109,17 +109,15 @@ def install(
     for name, label in (labels or {}).items():
         if name in ("using", "kind", "task", "le"):
             raise ValueError(f"labels must not contain {name!r}, which the metrics have already")
-        if not LABEL_NAME.fullmatch(name):
+        if name.startswith("__") or not (name.isascii() and name.isidentifier()):
             raise ValueError(f"labels has {name!r}, which Prometheus does not accept as a name")
         if not callable(label):
             raise ValueError(f"labels has {label!r} for {name!r}, which is not a function")
-    with _installing:
-        if all(each.registry() is not registry for each in _installed):
-            _installed.add(_Metrics(registry, using, labels or {}))
-
-
-_installing = RLock()
-_installed: "WeakSet[_Metrics]" = WeakSet()
+    if registry not in _installed:
+        metrics = _ProcessMetrics(labels or {})
+        registry.register(Servers(using))
+        registry.register(metrics)
+        _installed[registry] = metrics
 
 
 class Servers(Collector):
@@ -135,7 +133,12 @@ class Servers(Collector):
     """
 
     def __init__(self, using: Iterable[str] | None = None) -> None:
-        self.using = _aliases(using)
+        self.using = None if using is None else tuple(dict.fromkeys(using))
+        for alias in self.using or ():
+            if alias not in caches.settings:
+                raise ValueError(f"using must be a list of cache aliases, got {alias!r}")
+            if not supports_locks(alias):
+                raise ValueError(f"using: {unsupported_message(alias)}")
 
     def describe(self) -> tuple[GaugeMetricFamily, ...]:
         up = "1 if the server answered the last scrape, 0 if not."
@@ -149,15 +152,14 @@ class Servers(Collector):
 
     def collect(self) -> Iterable[Metric]:
         up, held, recent = self.describe()
-        for alias in (locks.alias,) if self.using is None else self.using:
+        for alias in (conf.cache,) if self.using is None else self.using:
             try:
                 server = servers[alias]
-                count = _ask(server, queries.count(server.keys))
-                rates = _ask(server, history.rates(server.keys))
+                count = run(server.client, changed(queries.count(server.keys), _limited))
+                rates = run(server.client, changed(history.rates(server.keys), _limited))
             except Exception as error:  # The scrape of the other metrics must continue.
-                logger.warning(
-                    "Held locks not counted: using=%r error=%s", alias, error_text(error)
-                )
+                reason = error_text(error)
+                logger.warning("Held locks not counted: using=%r error=%s", alias, reason)
                 up.add_metric([alias], 0)
                 continue
             up.add_metric([alias], 1)
@@ -168,147 +170,95 @@ class Servers(Collector):
         return up, held, recent
 
 
-def _ask(server: Server, flow: Flow[T]) -> T:
-    """Run a flow with a limit of `REPLY_TIMEOUT_SECONDS` for each reply."""
-
-    def limited(op: Op) -> Op:
-        return replace(op, limit=REPLY_TIMEOUT_SECONDS) if isinstance(op, Batch | Call) else op
-
-    return run(server.client, changed(flow, limited))
+def _limited(op: Op) -> Op:
+    return replace(op, limit=REPLY_TIMEOUT_SECONDS) if isinstance(op, Batch | Call) else op
 
 
-class _Metrics(Servers):
-    """Counts signals. Only its registry has a reference to it."""
+class _ProcessMetrics(Collector):
+    """The metrics of this process, which count signals. They live as long as their registry."""
 
-    def __init__(
-        self, registry: CollectorRegistry, using: Iterable[str] | None, labels: Labels
-    ) -> None:
-        super().__init__(using)
-        self.registry = ref(registry)  # A cycle would keep both alive.
-        self.labels = dict(labels)
-        registry.register(self)  # First, because its collect() updates the gauges.
-
-        def create(kind: Any, name: str, about: str, *own: str, **options: Any) -> Any:
-            label_names = (*own, *labels)
-            return kind(f"redislock_{name}", about, label_names, registry=registry, **options)
-
-        self._families = {
-            name: create(kind, name, about, "using", "kind", **options)
-            for name, (kind, about, options) in PER_LOCK.items()
+    def __init__(self, labels: Labels) -> None:
+        self._labels = dict(labels)
+        # Without the registry: a value of `_installed` that refers to its key is never deleted.
+        self._families: dict[str, Any] = {
+            name: kind(
+                name, about, (*own, *labels), "redislock", registry=None, **OPTIONS.get(name, {})
+            )
+            for name, (kind, own, about) in METRICS.items()
         }
-        self._force_released = create(
-            Counter,
-            "force_released_total",
-            "Holders whose lock this process force-released.",
-            "using",
-        )
-        self._skipped = create(
-            Counter,
-            "tasks_skipped_total",
-            "Tasks that were skipped because another instance was running or queued.",
-            "task",
-        )
-        self._by_values: dict[Values, _Series] = {}
-        self._by_acquisition: WeakKeyDictionary[object, _Series] = WeakKeyDictionary()
+        self._lock = RLock()
+        # Weak references, because a lock object that no longer exists sends no signal.
+        self._acquisitions: WeakKeyDictionary[object, Values] = WeakKeyDictionary()
+        self._live: dict[Any, WeakSet[object]] = {}  # by the gauge
+        self._by_values: dict[Values, dict[str, Any]] = {}
         for signal in signals.LOCK_SIGNALS:
             signal.connect(self._on_acquisition)
         signals.lock_force_released.connect(self._on_force_released)
         signals.task_skipped.connect(self._on_task_skipped)
 
-    def collect(self) -> Iterable[Metric]:
-        for series in list(self._by_values.values()):
-            series.update()
-        return super().collect()
+    def collect(self) -> list[Metric]:
+        with self._lock:
+            for gauge, acquisitions in self._live.items():
+                gauge.set(len(acquisitions))
+        return [metric for family in self._families.values() for metric in family.collect()]
+
+    describe = collect
 
     def forget(self) -> None:
         """Forget all acquisitions, because a forked process holds no locks yet."""
-        self._by_acquisition.clear()
-        for series in self._by_values.values():
-            series.forget()
+        self._lock = RLock()
+        self._acquisitions.clear()
+        self._live.update((gauge, WeakSet()) for gauge in self._live)
 
     def _on_acquisition(self, signal: Signal, acquisition: object, **about: Any) -> None:
         if acquisition is None:  # It began before this receiver was connected.
             return
-        series = self._by_acquisition.get(acquisition)
-        if series is None:
-            values = about["using"], about["kind"], *self._own_labels(about["name"])
-            series = self._by_values.get(values) or self._by_values.setdefault(
-                values, _Series(self._families, values)
-            )
-            self._by_acquisition[acquisition] = series
-        series.update(acquisition, signal)
-        if signal in COUNTED:
-            series.metrics[COUNTED[signal]].inc()
+        values = self._acquisitions.get(acquisition)
+        if values is None:
+            values = about["using"], about["kind"], *self._own_values(about["name"])
+            self._acquisitions[acquisition] = values
+        with self._lock:
+            metrics = self._by_values.get(values)
+            if metrics is None:
+                # All start at 0, because Prometheus sees no increase of a series that is new.
+                names = [name for name, (_, own, _) in METRICS.items() if own is LOCK]
+                metrics = {name: self._families[name].labels(*values) for name in names}
+                self._live.update((metrics[name], WeakSet()) for name in GAUGES.values())
+                self._by_values[values] = metrics
+            for name in GAUGES.values():
+                acquisitions = self._live[metrics[name]]
+                change = acquisitions.add if GAUGES.get(signal) == name else acquisitions.discard
+                change(acquisition)
+                metrics[name].set(len(acquisitions))
+        if signal in COUNTERS:
+            metrics[COUNTERS[signal]].inc()
         if signal is signals.lock_acquired:
-            series.metrics["wait_seconds"].observe(about["waited"])
+            metrics["wait_seconds"].observe(about["waited"])
         elif signal is signals.lock_released:
-            series.metrics["hold_seconds"].observe(about["held"])
+            metrics["hold_seconds"].observe(about["held"])
 
     def _on_force_released(self, using: str, name: str, tokens: Values, **about: Any) -> None:
-        self._force_released.labels(using, *self._own_labels(name)).inc(len(tokens))
+        values = using, *self._own_values(name)
+        self._families["force_released_total"].labels(*values).inc(len(tokens))
 
     def _on_task_skipped(self, sender: Any, name: str, **about: Any) -> None:
         task = getattr(sender, "name", None) or f"{sender.__module__}.{sender.__qualname__}"
-        self._skipped.labels(task, *self._own_labels(name)).inc()
+        self._families["tasks_skipped_total"].labels(task, *self._own_values(name)).inc()
 
-    def _own_labels(self, name: str) -> Values:
-        return tuple(_label_value(label, make, name) for label, make in self.labels.items())
-
-
-class _Series:
-    """The metrics for one combination of label values.
-
-    All of them start at 0 together, because Prometheus does not see an increase of a time series
-    that did not exist before. References to acquisitions are weak, because a lock object that no
-    longer exists sends no signal.
-    """
-
-    def __init__(self, families: Mapping[str, Any], values: Values) -> None:
-        self.metrics = {name: family.labels(*values) for name, family in families.items()}
-        self.forget()
-
-    def forget(self) -> None:
-        self._lock = RLock()
-        self._holders: WeakSet[object] = WeakSet()
-        self._waiters: WeakSet[object] = WeakSet()
-
-    def update(self, acquisition: object = None, signal: Signal | None = None) -> None:
-        """Set the gauges, after a signal of an acquisition if one is given."""
-        with self._lock:
-            if acquisition is not None:
-                self._waiters.discard(acquisition)
-                self._holders.discard(acquisition)
-            if signal is signals.lock_waiting:
-                self._waiters.add(acquisition)
-            elif signal is signals.lock_acquired:
-                self._holders.add(acquisition)
-            self.metrics["held_locks"].set(len(self._holders))
-            self.metrics["waiters"].set(len(self._waiters))
-
-
-def _label_value(label: str, make: Callable[[str], object], name: str) -> str:
-    try:
-        value = str(make(name))
-    except Exception:
-        logger.exception("Metric label function failed: label=%s name=%r", label, name)
-        return ""
-    return value.encode(errors="replace").decode()  # Invalid UTF-8 would break the scrape.
-
-
-def _aliases(using: Iterable[str] | None) -> Values | None:
-    if using is None:
-        return None
-    aliases = tuple(dict.fromkeys(using))
-    for alias in aliases:
-        if alias not in caches.settings:
-            raise ValueError(f"using must be a list of cache aliases, got {alias!r}")
-        if not supports_locks(alias):
-            raise ValueError(f"using: {unsupported_message(alias)}")
-    return aliases
+    def _own_values(self, name: str) -> Values:
+        values = []
+        for label, make in self._labels.items():
+            try:
+                value = str(make(name))
+            except Exception:
+                logger.exception("Metric label function failed: label=%s name=%r", label, name)
+                value = ""
+            values.append(value.encode(errors="replace").decode())  # else it breaks the scrape
+        return tuple(values)
 
 
 def _forget() -> None:
-    for metrics in list(_installed):
+    for metrics in _installed.values():
         metrics.forget()
 
 
