@@ -27,11 +27,8 @@ def test_a_remedy_is_below_its_warning():
     remedy = lines[lines.index(warning) + 1]
     assert remedy.strip() == f"Remedy: {REMEDIES['persistence']}"
     assert remedy.index("Remedy") == warning.index("With no append-only file")
-    assert len([line for line in lines if "Remedy: " in line]) == warnings_in(lines)
-
-
-def warnings_in(lines):
-    return len([line for line in lines if re.match(r"\w+ +(warning|failed) ", line)])
+    warnings = [line for line in lines if re.match(r"\w+ +(warning|failed) ", line)]
+    assert len([line for line in lines if "Remedy: " in line]) == len(warnings)
 
 
 def test_check_as_json_is_all_there_is_on_stdout():

@@ -5,7 +5,6 @@ import re
 import pytest
 from django.core.checks import run_checks
 from django.core.exceptions import ImproperlyConfigured
-from django.test import override_settings
 from redis import Redis
 
 from django_redislock import locks
@@ -185,9 +184,9 @@ def test_the_default_cache_is_W003():
     assert "clear()" in messages(deploy=True)["redislock.W003"].msg
 
 
-def test_an_alias_in_the_same_database_as_another_is_W003_too():
-    with override_settings(REDISLOCK_CACHE="django_redis"):
-        [message] = messages(deploy=True).values()
+def test_an_alias_in_the_same_database_as_another_is_W003_too(settings):
+    settings.REDISLOCK_CACHE = "django_redis"
+    [message] = messages(deploy=True).values()
     assert message.id == "redislock.W003"
     assert "'default'" in message.msg
 

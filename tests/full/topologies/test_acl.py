@@ -9,12 +9,11 @@ import redis
 
 from django_redislock import locks
 from django_redislock.health import RIGHTS
+from tests.lock_fixtures import CORE
 from tests.servers import MAKES, Node
 from tests.tools import ROOT
 
 from .acl import lines, make_user
-
-CORE = {"BACKEND": "django.core.cache.backends.redis.RedisCache"}
 
 SCRIPTS = ROOT / "django_redislock" / "lua"
 
@@ -23,6 +22,8 @@ SENT_BY_CLIENTS = {
     *("select", "wait", "ping", "client|setname"),
 }
 """Commands in addition to the scripts. redis-py sends some of them when it connects."""
+
+HISTORY_AND_LIST = {"hincrby", "hkeys", "xadd", "xlen", "xrange", "xrevrange", "zcount", "zscan"}
 
 IN_A_CLUSTER = {"cluster|slots", "command", "asking"}
 
@@ -37,31 +38,20 @@ def test_the_lines_allow_what_is_used_and_nothing_else():
     everywhere, in_a_cluster = map(allowed, lines())
     assert everywhere == of_scripts() | SENT_BY_CLIENTS
     assert in_a_cluster == IN_A_CLUSTER
-
-
-HISTORY_AND_LIST = {"hincrby", "hkeys", "xadd", "xlen", "xrange", "xrevrange", "zcount", "zscan"}
-"""The commands that only the history and the list of locks need."""
-
-
-def test_the_health_check_asks_for_each_right_that_locks_need():
-    asked = {command.split()[0].lower() for command in RIGHTS.split(",")}
-    assert asked == (of_scripts() | {"evalsha", "eval", "blpop", "time"}) - HISTORY_AND_LIST
+    checked = {command.split()[0].lower() for command in RIGHTS.split(",")}
+    assert checked == of_scripts() - HISTORY_AND_LIST | {"eval", "evalsha", "blpop", "time"}
 
 
 @pytest.mark.parametrize("make", MAKES)
-def test_the_user_passes_the_health_check_until_a_right_is_missing(make, settings):
+def test_the_health_check_names_each_missing_right(make, settings):
     with Node(make) as node:
-        user = make_user(node)
-        url = f"redis://{user['username']}:{user['password']}@127.0.0.1:{node.port}/0"
-        settings.CACHES = {**settings.CACHES, "user": CORE | {"LOCATION": url}}
-        found = locks.using("user").health()
-        assert not {"unknown", "failed"} & {each.status for each in found.findings}, found
+        url = "redis://{username}:{password}@127.0.0.1:{}".format(node.port, **make_user(node))
+        settings.CACHES = {**settings.CACHES, "user": {"BACKEND": CORE, "LOCATION": url}}
+        assert locks.using("user").health().get("scripts").status == "ok"
         node.ask("ACL", "SETUSER", "locks", "-evalsha", "-hset")
-        scripts = locks.using("user").health().get("scripts")
-        assert (scripts.status, scripts.facts["needs"]) == ("failed", "+evalsha +hset")
+        assert locks.using("user").health().get("scripts").facts["needs"] == "+evalsha +hset"
         node.ask("ACL", "SETUSER", "locks", "+evalsha", "+hset", "resetkeys", "~cache:*")
-        scripts = locks.using("user").health().get("scripts")
-        assert (scripts.status, scripts.facts["needs"]) == ("failed", "~redislock:{*")
+        assert locks.using("user").health().get("scripts").facts["needs"] == "~redislock:{*"
 
 
 def allowed(line: str) -> set[str]:
