@@ -37,7 +37,6 @@ class Server:
     """A key that this server stores, if it is one of several. `RawCommands` uses it."""
 
     _buckets: "Container[int]" = range(BUCKETS)
-    _parent: "Server | None" = None
 
     def __init__(self, alias: str, prefix: str, factory: ClientFactory) -> None:
         self.alias = alias
@@ -94,11 +93,6 @@ class Server:
         """Return the bucket of a lock if it can fail alone, or None if there is one server."""
         return self.keys.of(name).bucket if self._factory.has_nodes else None
 
-    @property
-    def parent(self) -> "Server":
-        """The server that this one is a node of, or itself."""
-        return self._parent or self
-
     def node_servers(self) -> "list[Server]":
         """Return the servers that share the buckets, or only this one."""
         if not isinstance(self.client, Nodes):
@@ -112,7 +106,7 @@ class Server:
     def _node_server(self, client: Any, buckets: list[int]) -> "Server":
         node = Server(self.alias, self.keys.prefix, self._factory._replace(make=lambda: client))
         node.routing_key = self.keys.inspect(buckets[0])[0]
-        node._parent, node._buckets = self, buckets
+        node._buckets = buckets
         return node
 
     def stores(self, name: str) -> bool:
