@@ -45,8 +45,8 @@ PEXPIREAT KEY x, HSET KEY x x x, HGET KEY x, HMGET KEY x, HVALS KEY, HGETALL KEY
 ZADD KEY x x, ZSCORE KEY x, ZMSCORE KEY x, ZRANGE KEY x x, ZRANGEBYSCORE KEY x x, ZREM KEY x,
 RPUSH KEY x, BLPOP KEY 0.01, DEL KEY
 """
-"""The commands that locks need. A server checks the rights before the arguments, so those that
-would write have an invalid argument. Only RPUSH has none: BLPOP and DEL remove what it writes."""
+"""The commands that locks need, with KEY for a new key. A server checks the rights first, so those
+that write have an invalid argument. Only RPUSH has none: BLPOP and DEL remove what it writes."""
 
 Status: TypeAlias = Literal["ok", "unknown", "warning", "failed"]
 STATUSES: tuple[Status, ...] = get_args(Status)
@@ -206,8 +206,7 @@ def _examine_node(server: Server, deadline: float) -> Flow[tuple[Finding, ...]]:
     request = _request(server, _remaining_seconds(deadline))
     results["locking"] = yield from _locking(request, deadline)
     with suppress(RedisError):  # Without a reply, the other checks are not made.
-        key = f"{request.keys.inboxes}{uuid.uuid4().hex}"
-        results["scripts"] = yield from _scripts(server, key, deadline)
+        results["scripts"] = yield from _scripts(server, f"{request.keys.lock}:rights", deadline)
         try:
             info = yield from read_info(server, _remaining_seconds(deadline))
             results |= {id: check(info) for id, check in INFO_CHECKS.items()}
@@ -275,15 +274,16 @@ def _ms(seconds: float) -> float:
 def _locking(request: store.AcquireRequest, deadline: float) -> Flow[Result]:
     """Make each operation of a lock once, including a handover to a waiter."""
     started_at = clock.now()
-    keys, holder, waiter = request.keys, request.token, uuid.uuid4().hex
+    keys, holder, waiting = request.keys, request.token, replace(request, token=uuid.uuid4().hex)
     steps = {
         "acquire": store.acquire(request, "", None),
         "renew": store.renew([keys], "renew", [(holder, 0)]),
-        "queue": store.acquire(replace(request, token=waiter), f"{holder} 1 1", None),
-        "heartbeat": store.heartbeat([keys], holder, 1, [waiter]),
+        "queue": store.acquire(waiting, f"{holder} 1 1", None),
+        "heartbeat": store.heartbeat([keys], holder, 1, [waiting.token]),
         "inspect": queries.lock_rows([keys]),
         "hand over": store.release(keys, holder),
-        "release": store.release(keys, waiter),
+        "confirm": store.acquire(waiting, "", None),
+        "release": store.release(keys, waiting.token),
     }
     steps = {step: _without_history(call) for step, call in steps.items()}
     try:
