@@ -40,13 +40,13 @@ NEARLY_FULL = 0.9
 """The part of maxmemory from which on the check warns."""
 
 RIGHTS = """
-TIME, EVAL return 0, EVALSHA x 0, SET KEY x x, GET KEY, EXISTS KEY, PERSIST KEY, PEXPIRE KEY x,
+TIME, EVAL return 0, EVALSHA x 0, SET KEY x x, GET KEY, EXISTS KEY, PERSIST KEY,
 PEXPIREAT KEY x, HSET KEY x x x, HGET KEY x, HMGET KEY x, HVALS KEY, HGETALL KEY, HDEL KEY x,
 ZADD KEY x x, ZSCORE KEY x, ZMSCORE KEY x, ZRANGE KEY x x, ZRANGEBYSCORE KEY x x, ZREM KEY x,
-RPUSH KEY x, BLPOP KEY 0.01, DEL KEY
+RPUSH KEY x, PEXPIRE KEY 1000, BLPOP KEY 0.01, DEL KEY
 """
 """The commands that locks need, with KEY for a new key. A server checks the rights first, so those
-that write have an invalid argument. Only RPUSH has none: BLPOP and DEL remove what it writes."""
+that write have an invalid argument. RPUSH has none, but what it writes is removed, or expires."""
 
 Status: TypeAlias = Literal["ok", "unknown", "warning", "failed"]
 STATUSES: tuple[Status, ...] = get_args(Status)
