@@ -4,11 +4,9 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from queue import Empty, SimpleQueue
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from types import FrameType
-from typing import Any, Self
 
 from . import launcher
 
@@ -22,52 +20,19 @@ FORWARDED = (
 )
 
 
-class Interrupted(KeyboardInterrupt):
-    """A signal ended the wait for the lock."""
-
-    def __init__(self, number: int) -> None:
-        super().__init__(number)
-        self.number = number
-
-
-class SignalQueue:
-    """A context manager for the main thread that receives the signals of `FORWARDED`.
+@contextmanager
+def signal_handler(handle: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+    """Handle the signals of `FORWARDED`, in the main thread.
 
     Signals that this process ignores stay ignored, so that `nohup` works.
     """
-
-    interrupts = True
-    """Whether the next signal raises `Interrupted`. All later signals are stored."""
-
-    def __init__(self) -> None:
-        # Unlike other queues, it can be used in a signal handler.
-        self._received: SimpleQueue[int] = SimpleQueue()
-
-    def __enter__(self) -> Self:
-        numbers = [n for n in FORWARDED if signal.getsignal(n) is not signal.SIG_IGN]
-        self._before: dict[int, Any] = {n: signal.signal(n, self._receive) for n in numbers}
-        self._before[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, lambda *_: self.wake())
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, signal.SIG_DFL if handler is None else handler)
-
-    def wait(self, seconds: float) -> int:
-        """Return the next signal, or 0 after that time, after `wake()` or if a process ended."""
-        try:
-            return self._received.get(timeout=seconds)
-        except Empty:
-            return 0
-
-    def wake(self) -> None:
-        self._received.put(0)
-
-    def _receive(self, number: int, frame: FrameType | None) -> None:
-        if self.interrupts:
-            self.interrupts = False
-            raise Interrupted(number)
-        self._received.put(number)
+    numbers = [n for n in FORWARDED if signal.getsignal(n) is not signal.SIG_IGN]
+    before = {n: signal.signal(n, handle) for n in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler or signal.SIG_DFL)
 
 
 class ChildProcess:
@@ -77,7 +42,7 @@ class ChildProcess:
     """
 
     def __init__(self, argv: Sequence[str], environment: Mapping[str, str]) -> None:
-        self._has_group = not _has_terminal()
+        self._has_group = not any(map(os.isatty, (0, 1, 2)))
         self._popen = subprocess.Popen(  # noqa: S603  the caller chose the command
             [sys.executable, "-I", "-S", launcher.__file__, str(os.getpid()), *argv],
             env={**os.environ, **environment},
@@ -86,17 +51,14 @@ class ChildProcess:
         )
         self.poll, self.wait = self._popen.poll, self._popen.wait
 
-    def send(self, number: int) -> None:
-        """Send a signal to the process, or to its group, also after the process has ended."""
-        with suppress(ProcessLookupError, PermissionError):
-            if self._has_group:
-                os.killpg(self._popen.pid, number)
-            else:
-                self._popen.send_signal(number)
-
-    def terminate(self) -> None:
-        self.send(signal.SIGTERM)
-        self.send(signal.SIGCONT)  # a stopped process cannot handle SIGTERM
+    def send(self, *numbers: int) -> None:
+        """Send signals to the process, or to its group, also after the process has ended."""
+        for number in numbers:
+            with suppress(ProcessLookupError, PermissionError):
+                if self._has_group:
+                    os.killpg(self._popen.pid, number)
+                else:
+                    self._popen.send_signal(number)
 
     def forward(self, number: int) -> None:
         """Send a signal, unless the terminal sends it to the process as well, as with Ctrl-C."""
@@ -112,11 +74,3 @@ class ChildProcess:
                 os.killpg(self._popen.pid, 0)
                 return True
         return False
-
-
-def _has_terminal() -> bool:
-    try:
-        os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY))
-    except OSError:
-        return False
-    return True

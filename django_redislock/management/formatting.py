@@ -10,21 +10,11 @@ from typing import Any
 from django.core.management.base import BaseCommand
 from django.utils.timezone import localtime
 
-from ..lock_state import (
-    LATE,
-    QUEUED,
-    SEVERITY,
-    STALE,
-    is_overdue,
-    primary_holder,
-    state_of,
-    state_of_holding,
-    was_extended,
-)
+from ..lock_state import LATE, QUEUED, SEVERITY, STALE, primary_holder, state_of, state_of_holding
 from ..manager import LockManager
 from ..snapshots import Event, Holding, LockInfo, Waiter
 from ..text import age, holder_text, printable, redacted_metadata, short_duration, task_text
-from .output import Paint, Row, plain, write_table
+from .output import Row, plain, write_table
 
 HEADER = ("NAME", "STATE", "KIND", "HOLDER", "TASK", "AGE", "LEFT", "WAITERS", "FENCE")
 EVENT_HEADER = ("AT", "OUTCOME", "NAME", "HELD", "WAITED", "HOLDER", "TASK", "FENCE")
@@ -39,9 +29,9 @@ SEVERITIES = {"expired": "WARNING", "lost": "ERROR", "forced": "ERROR"}
 """The style of Django for an outcome, if it has one."""
 
 
-def trouble_first(info: LockInfo) -> tuple[int, int]:
-    """Return a sort key: stale locks, late locks, then the locks with the most waiters."""
-    return min(SEVERITY[state_of(info).code], SEVERITY[LATE.code] + 1), -info.waiters
+def urgency(info: LockInfo) -> tuple[int, int, str]:
+    """Return a sort key: stale locks, late locks, the locks with the most waiters, the name."""
+    return min(SEVERITY[state_of(info).code], SEVERITY[LATE.code] + 1), -info.waiters, info.name
 
 
 def lock_cells(info: LockInfo) -> tuple[str, ...]:
@@ -57,13 +47,8 @@ def lock_cells(info: LockInfo) -> tuple[str, ...]:
 
 def renewal_text(holding: Holding) -> str:
     """Return in a few words whether the lease is renewed."""
-    ago = short_duration(holding.since_renewal)
-    if is_overdue(holding):
-        return f"renewal overdue, last renewed {ago} ago"
     if holding.renewed:
-        return f"renewed {ago} ago"
-    if was_extended(holding):
-        return "renewed before"
+        return f"renewed {short_duration(holding.since_renewal)} ago"
     return "renewal starts later" if holding.renews_later else "not renewed"
 
 
@@ -78,18 +63,20 @@ def write_json(command: BaseCommand, facts: Iterable[dict[str, Any]]) -> None:
 
 def json_text(facts: dict[str, Any]) -> str:
     """Return JSON in ASCII, which cannot change the state of a terminal."""
-    text = json.dumps(facts, default=_json_value)
-    if r"\ud" not in text:
-        return text
+    text = json.dumps(facts, default=datetime.isoformat, ensure_ascii=False)
     # Many programs refuse a text with a lone surrogate.
-    whole = json.dumps(facts, default=_json_value, ensure_ascii=False).encode(errors="replace")
-    return json.dumps(json.loads(whole))
+    return json.dumps(json.loads(text.encode(errors="replace")))
 
 
 def lock_facts(info: LockInfo) -> dict[str, Any]:
-    fields = ("name", "kind", "capacity", "state", "waiters")
-    holders = [record_facts(each) | {"is_stale": each.is_stale} for each in info.holders]
-    return {field: getattr(info, field) for field in fields} | {"holders": holders}
+    return {
+        "name": info.name,
+        "kind": info.kind,
+        "capacity": info.capacity,
+        "state": state_of(info).code,
+        "waiters": info.waiters,
+        "holders": [record_facts(each) | {"is_stale": each.is_stale} for each in info.holders],
+    }
 
 
 def record_facts(record: Holding | Waiter | Event) -> dict[str, Any]:
@@ -100,11 +87,12 @@ def record_facts(record: Holding | Waiter | Event) -> dict[str, Any]:
 def write_events(command: BaseCommand, events: Iterable[Event]) -> None:
     """Write a table of events."""
     moment = short_moment_text if command.stdout.isatty() else moment_text
-    rows: list[Row] = []
-    for event in events:
-        paint: Paint = getattr(command.style, SEVERITIES.get(event.outcome, ""), plain)
-        rows.append((paint, event_cells(event, moment)))
-    write_table(command, EVENT_HEADER, rows)
+
+    def row(event: Event) -> Row:
+        paint = getattr(command.style, SEVERITIES.get(event.outcome, ""), plain)
+        return paint, event_cells(event, moment)
+
+    write_table(command, EVENT_HEADER, map(row, events))
 
 
 def event_cells(event: Event, moment: Callable[[datetime], str]) -> tuple[str, ...]:
@@ -149,10 +137,6 @@ def hold_text(name: str, holding: Holding) -> str:
     held = f"held by {by} for {short_duration(age(holding))}"
     warning = {STALE.code: "STALE, ", QUEUED.code: "queued, "}.get(state.code, "")
     return f"{printable(name)} ({token}, {held}; {warning}{renewal_text(holding)})"
-
-
-def _json_value(value: object) -> str:
-    return value.isoformat() if isinstance(value, datetime) else str(value)
 
 
 def similar_names_text(manager: LockManager, name: str) -> str:

@@ -11,9 +11,6 @@ import sys
 from contextlib import suppress
 from typing import NoReturn
 
-CANNOT_EXECUTE, NOT_FOUND = 126, 127
-"""Exit statuses, as of a shell."""
-
 PR_SET_PDEATHSIG = 1
 
 
@@ -30,8 +27,8 @@ def main(parent: str, *argv: str) -> NoReturn:
         os.execvp(argv[0], argv)  # noqa: S606  the caller chose the command
     except OSError as error:
         print(f"locks run: {argv[0]!r}: {error.strerror}", file=sys.stderr, flush=True)
-        is_missing = error.errno in (errno.ENOENT, errno.ENOTDIR)
-        sys.exit(NOT_FOUND if is_missing else CANNOT_EXECUTE)
+        # The exit statuses of a shell: not found, cannot be executed.
+        sys.exit(127 if error.errno in (errno.ENOENT, errno.ENOTDIR) else 126)
 
 
 if __name__ == "__main__":

@@ -4,12 +4,15 @@ import asyncio
 import signal
 import time
 from argparse import ArgumentTypeError
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from contextlib import suppress
 from io import StringIO
-from typing import ClassVar
+from threading import Thread
+from typing import ClassVar, ParamSpec, TypeVar
 
 from django.core.management.base import BaseCommand, CommandError
+from django.template.defaultfilters import pluralize
 from django.utils import translation
 from redis.exceptions import RedisError
 from rich.text import Text
@@ -33,10 +36,13 @@ from .formatting import (
     event_cells,
     lock_cells,
     short_moment_text,
-    trouble_first,
+    urgency,
 )
 from .output import table_lines
 from .subcommands import release, show
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 STYLES = {"WARNING": "#e0b350", "ERROR": "bold #ff7b72"}
 """Colours that can be read on a selected line, too."""
@@ -46,26 +52,27 @@ MAX_EVENTS = 100
 
 
 class Dialog(ModalScreen[bool]):
-    """A text over the locks. It returns whether the user pressed `y` to confirm a question."""
+    """A text over the locks."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("y", "dismiss(True)", "Yes, release"),
         Binding("escape", "dismiss(False)", "Back", key_display="Esc"),
         Binding("n,q,enter", "dismiss(False)", show=False),
     ]
 
-    def __init__(self, text: str, *, is_question: bool = False) -> None:
+    def __init__(self, text: str) -> None:
         super().__init__()
         self.text = text
-        self.is_question = is_question
 
     def compose(self) -> ComposeResult:
         with VerticalScroll():
             yield Static(self.text, markup=False)
         yield Footer()
 
-    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        return self.is_question or parameters != (True,)
+
+class Question(Dialog):
+    """It returns whether the user pressed `y`."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("y", "dismiss(True)", "Yes, release")]
 
 
 class LockList(OptionList):
@@ -82,10 +89,8 @@ class WatchApp(App[Exception]):
 
     ENABLE_COMMAND_PALETTE = False
     CSS = """
-    Input, Input:focus { border: none; height: 1; padding: 0; }
     Input > .input--placeholder { color: $foreground 80%; }
-    LockList, LockList:focus { border: none; height: 1fr; padding: 0; scrollbar-size-vertical: 1; }
-    LockList > .option-list--option { padding: 0; }
+    LockList { height: 1fr; scrollbar-size-vertical: 1; }
     LockList > .option-list--option-highlighted, LockList:focus > .option-list--option-highlighted
     { background: $foreground 8%; text-style: bold; }
     #events { height: 25%; min-height: 3; border-top: solid $foreground 80%; }
@@ -113,9 +118,10 @@ class WatchApp(App[Exception]):
         self.read_now = asyncio.Event()
         # A query would not find the widgets under a dialog.
         self.summary = Static("locks watch", markup=False)
-        self.search_field = Input(printable(pattern or ""), "All locks. / searches.", id="search")
+        shown = printable(pattern or "")
+        self.search_field = Input(shown, "All locks. / searches.", id="search", compact=True)
         self.header = Static(id="header", markup=False)
-        self.lock_list = LockList(markup=False, id="locks")
+        self.lock_list = LockList(markup=False, id="locks", compact=True)
         self.events = Static(id="events", markup=False)
 
     def compose(self) -> ComposeResult:
@@ -136,8 +142,8 @@ class WatchApp(App[Exception]):
         while True:
             pattern = self.pattern
             try:
-                page = await asyncio.to_thread(self.manager.page, pattern, stop=self.limit)
-                events = await asyncio.to_thread(self.manager.history, limit=MAX_EVENTS)
+                page = await in_thread(self.manager.page, pattern, stop=self.limit)
+                events = await in_thread(self.manager.history, limit=MAX_EVENTS)
             except RedisError as error:
                 self.show_trouble(error)
             except Exception as error:  # noqa: BLE001  the command raises it
@@ -145,8 +151,7 @@ class WatchApp(App[Exception]):
                 return
             else:
                 if pattern == self.pattern:  # else a search has begun
-                    self.show_page(page)
-                    self.show_events(events)
+                    self.show(page, events)
             with suppress(TimeoutError):
                 await asyncio.wait_for(self.read_now.wait(), self.interval)
             self.read_now.clear()
@@ -158,14 +163,11 @@ class WatchApp(App[Exception]):
         text += f": {error_text(error) or type(error).__name__}"
         self.summary.update(Text(text, STYLES["ERROR"]))
 
-    def show_page(self, page: Page) -> None:
+    def show(self, page: Page, events: Sequence[Event]) -> None:
         alias = printable(self.manager.alias)
         self.summary.update(f"{summary_text(page)}. On {alias}, every {self.interval:g}s.")
         self.read_at = time.monotonic()
-        # Not sorted by the lease, or locks would change places at each renewal.
-        self.show_locks(sorted(page.infos, key=lambda each: (*trouble_first(each), each.name)))
-
-    def show_events(self, events: Sequence[Event]) -> None:
+        self.show_locks(sorted(page.infos, key=urgency))
         matches = any_of((self.pattern or "*",)).match
         shown = [event for event in events if matches(event.name)]
         rows = [EVENT_HEADER, *(event_cells(event, short_moment_text) for event in shown)]
@@ -182,8 +184,7 @@ class WatchApp(App[Exception]):
         header, *lines = table_lines([HEADER, *map(lock_cells, infos)], room)
         self.header.update(header if lines else "No active locks.")
         self.infos = infos
-        self.lock_list.clear_options()
-        self.lock_list.add_options(
+        self.lock_list.set_options(
             Option(Text(line, style_of(info), no_wrap=True))
             for line, info in zip(lines, infos, strict=True)
         )
@@ -200,7 +201,7 @@ class WatchApp(App[Exception]):
     @work
     async def on_option_list_option_selected(self) -> None:
         if info := self.selected:
-            self.push_screen(Dialog(await asyncio.to_thread(self.details, info.name)))
+            self.push_screen(Dialog(await in_thread(self.details, info.name)))
 
     @translation.override(None)  # The command has it, but a thread does not inherit it.
     def details(self, name: str) -> str:
@@ -218,8 +219,8 @@ class WatchApp(App[Exception]):
             return
         holds = [release.Hold(info.name, holding) for holding in info.holders]
         question = "\n".join(release.question(holds))
-        if await self.push_screen_wait(Dialog(question, is_question=True)):
-            _, failures = await asyncio.to_thread(release.release, self.manager, holds)
+        if await self.push_screen_wait(Question(question)):
+            _, failures = await in_thread(release.release, self.manager, holds)
             self.read_now.set()
             if failures:
                 self.notify("\n".join(failures), severity="error", markup=False)
@@ -238,15 +239,29 @@ class WatchApp(App[Exception]):
         self.lock_list.focus()
 
 
+async def in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Like `asyncio.to_thread()`, but the program can end before the call ends."""
+    result: Future[T] = Future()
+    result.set_running_or_notify_cancel()
+
+    def call() -> None:
+        try:
+            result.set_result(function(*args, **kwargs))
+        except BaseException as error:  # noqa: BLE001  the caller raises it
+            result.set_exception(error)
+
+    Thread(target=call, daemon=True).start()
+    return await asyncio.wrap_future(result)
+
+
 def summary_text(page: Page) -> str:
     """Return how many locks are held, stale and waited for."""
-    stale = sum(state_of(info) is STALE for info in page.infos)
-    contended = [info.waiters for info in page.infos if info.waiters]
-    waiting = f"{sum(contended)} waiting for {len(contended)}" if contended else "nobody waits"
-    total = "1 lock" if page.total == 1 else f"{page.total} locks"
+    total = f"{page.total} lock{pluralize(page.total)}"
     if len(page.infos) < page.total:
         total = f"{len(page.infos)} of {total}"
-    return f"{total}, {stale} stale, {waiting}"
+    stale = sum(state_of(info) is STALE for info in page.infos)
+    waiters = sum(info.waiters for info in page.infos)
+    return f"{total}, {stale} stale, {waiters} waiter{pluralize(waiters)}"
 
 
 def style_of(info: LockInfo) -> str:

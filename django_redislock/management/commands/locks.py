@@ -13,8 +13,8 @@ from django.core.management.color import no_style
 from redis.exceptions import RedisError
 
 from ...manager import locks
-from ...text import error_text, printable
-from ..output import open_closed_streams, tolerate_closed_pipe
+from ...text import error_text
+from ..output import checked_output
 from ..subcommands import SUBCOMMANDS
 
 
@@ -26,24 +26,22 @@ class Command(BaseCommand):
     # A failing check of another app must not prevent a look at the locks.
     requires_system_checks = ()
 
-    is_command_line = False
-    """Whether a shell started the command, and not `call_command`."""
-
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        open_closed_streams()
+        # Python has no stream if the shell closed it (2>&-).
+        for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+            if getattr(sys, name) is None:
+                null = os.open(os.devnull, os.O_RDWR)
+                setattr(sys, name, os.fdopen(null, mode, closefd=False))
         super().__init__(*args, **kwargs)
 
     def add_arguments(self, parser: CommandParser) -> None:
-        escape_errors(parser)
         subparsers = parser.add_subparsers(dest="subcommand", required=True, metavar="SUBCOMMAND")
         for name, module in SUBCOMMANDS.items():
             subparser = subparsers.add_parser(name, help=module.HELP, description=module.HELP)
-            escape_errors(subparser)
             module.add_arguments(subparser)
             add_common_arguments(subparser)
 
     def run_from_argv(self, argv: list[str]) -> None:
-        self.is_command_line = True
         for stream in (sys.stdout, sys.stderr):
             if isinstance(stream, TextIOWrapper):
                 stream.reconfigure(errors="backslashreplace")
@@ -55,19 +53,13 @@ class Command(BaseCommand):
             self.style, self.stderr.style_func = no_style(), None
         manager = locks.using(options["using"])
         try:
-            with tolerate_closed_pipe(self):
+            with checked_output(self):
                 SUBCOMMANDS[options["subcommand"]].run(self, manager, options)
         except RedisError as error:
-            text = f"The locks on {manager.alias!r} can't be reached: {error}"
-            raise CommandError(error_text(text)) from None
+            text = error_text(f"The locks on {manager.alias!r} can't be reached: {error}")
+            raise CommandError(text) from None
         except ImproperlyConfigured as error:
             raise CommandError(error_text(error)) from None
-
-
-def escape_errors(parser: CommandParser) -> None:
-    """Make the errors of a parser printable, because they quote arguments."""
-    error = parser.error
-    parser.error = lambda message: error(printable(message))  # type: ignore[method-assign]
 
 
 def add_common_arguments(parser: CommandParser) -> None:

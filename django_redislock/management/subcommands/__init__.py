@@ -1,15 +1,8 @@
 """The subcommands of `manage.py locks`. Each module has `HELP`, `add_arguments` and `run`."""
 
-from types import ModuleType
-
 from . import check, history, list, release, run, show, watch
 
-SUBCOMMANDS: dict[str, ModuleType] = {
-    "list": list,
-    "show": show,
-    "release": release,
-    "watch": watch,
-    "history": history,
-    "run": run,
-    "check": check,
+SUBCOMMANDS = {
+    each.__name__.rpartition(".")[-1]: each
+    for each in (list, show, release, watch, history, run, check)
 }

@@ -1,6 +1,5 @@
 """`locks check`: whether locking works, and what could make it fail."""
 
-import json
 from dataclasses import asdict
 from typing import Any
 
@@ -10,7 +9,8 @@ from ...health import Health
 from ...manager import LockManager
 from ...text import printable
 from ..arguments import NOT_DONE, add_format
-from ..output import table_lines, tolerate_closed_pipe, write
+from ..formatting import json_text
+from ..output import checked_output, table_lines
 
 HELP = "Check whether locking works, and what could make it fail."
 
@@ -29,8 +29,8 @@ def add_arguments(parser: CommandParser) -> None:
 
 def run(command: BaseCommand, manager: LockManager, options: dict[str, Any]) -> None:
     health = manager.health()
-    with tolerate_closed_pipe(command):
-        write(command, as_json(health) if options["format"] == "json" else as_table(health))
+    with checked_output(command):
+        command.stdout.write(as_json(health) if options["format"] == "json" else as_table(health))
     statuses = {"failed", options["fail_on"]}
     bad = [f"{each.id} ({each.status})" for each in health.findings if each.status in statuses]
     if bad:
@@ -48,7 +48,5 @@ def as_table(health: Health) -> str:
 
 
 def as_json(health: Health) -> str:
-    """Return one JSON object in ASCII, which cannot change the state of a terminal."""
     findings = [asdict(each) | {"remedy": each.remedy} for each in health.findings]
-    result = {"alias": health.alias, "status": health.status, "findings": findings}
-    return json.dumps(result, indent=2)
+    return json_text({"alias": health.alias, "status": health.status, "findings": findings})

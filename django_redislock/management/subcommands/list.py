@@ -8,9 +8,9 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandParser
 
 from ...manager import LockManager
-from ...snapshots import LockInfo
+from ...snapshots import LockInfo, Page
 from ..arguments import add_format, add_pattern, limit
-from ..formatting import HEADER, lock_cells, lock_facts, trouble_first, write_json
+from ..formatting import HEADER, lock_cells, lock_facts, urgency, write_json
 from ..output import plain, write_table
 
 MAX_ROWS = 1000
@@ -29,25 +29,24 @@ def add_arguments(parser: CommandParser) -> None:
 
 def run(command: BaseCommand, manager: LockManager, options: dict[str, Any]) -> None:
     pattern, limit = options["pattern"], options["limit"]
-    infos = manager.active(pattern) if limit is None else manager.page(pattern, stop=limit).infos
+    page = manager.page(pattern, stop=limit) if limit else None
     if options["format"] == "json":
-        write_json(command, map(lock_facts, infos))
-    else:
-        write_locks(command, infos, limit or MAX_ROWS)
-
-
-def write_locks(command: BaseCommand, infos: Iterable[LockInfo], limit: int) -> None:
-    read = count()
-    found = nsmallest(
-        limit,
-        (info for info, _ in zip(infos, read, strict=False)),
-        key=lambda info: (*trouble_first(info), info.ttl or 0.0, info.name),
-    )
-    if not found:
-        command.stdout.write("No active locks.")
+        write_json(command, map(lock_facts, page.infos if page else manager.active(pattern)))
         return
-    red = command.style.ERROR
-    rows = [(red if info.is_stale else plain, lock_cells(info)) for info in found]
-    write_table(command, HEADER, rows)
-    if more := next(read) - len(found):
-        command.stdout.write(f"and {more:,} more. Give a PATTERN, or use --format json.")
+    page = page or first_page(manager.active(pattern))
+    infos, red = sorted(page.infos, key=urgency), command.style.ERROR
+    if infos:
+        rows = [(red if info.is_stale else plain, lock_cells(info)) for info in infos]
+        write_table(command, HEADER, rows)
+    else:
+        command.stdout.write("No active locks.")
+    if more := page.total - len(infos):
+        text = f"and {more:,} more. Give a PATTERN, a larger --limit, or --format json."
+        command.stdout.write(text)
+
+
+def first_page(infos: Iterable[LockInfo]) -> Page:
+    """Return the first rows of a table of very many locks."""
+    read = count()
+    counted = (info for info, _ in zip(infos, read, strict=False))
+    return Page(tuple(nsmallest(MAX_ROWS, counted, key=urgency)), total=next(read))

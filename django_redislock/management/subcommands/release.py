@@ -1,18 +1,21 @@
 """`locks release`: force-release locks, after a confirmation."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from itertools import chain
 from typing import Any, NamedTuple
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.template.defaultfilters import pluralize
 from redis.exceptions import RedisError
 
 from ...manager import LockManager
 from ...snapshots import Holding
 from ...text import age, any_of, error_text, printable, short_duration
-from ..arguments import NOT_DONE, USAGE, duration, host, name, pattern
+from ..arguments import NOT_DONE, USAGE, duration, name, pattern
 from ..formatting import hold_text, similar_names_text
-from ..output import stop, tolerate_closed_pipe, write
+from ..output import checked_output, plain
 
 HELP = "Force-release locks. This does not stop their holders."
 
@@ -34,7 +37,7 @@ def add_arguments(parser: CommandParser) -> None:
         metavar="D",
         help="Only holders that have held for longer than D: 90s, 5m, 2h, 1d, or plain seconds.",
     )
-    parser.add_argument("--host", type=host, metavar="H", help="Only holders on this host.")
+    parser.add_argument("--host", metavar="H", help="Only holders on this host.")
     parser.add_argument(
         "--task",
         type=pattern,
@@ -51,17 +54,21 @@ def add_arguments(parser: CommandParser) -> None:
 
 def run(command: BaseCommand, manager: LockManager, options: dict[str, Any]) -> None:
     check_usage(options)
-    holds, failures = select(manager, options)
-    if not holds and not failures:
-        command.stdout.write("No active lock matches.")
-    if options["dry_run"]:
-        report(command, "Would release", holds)
-    elif holds:
+    failures: list[str] = []
+    found = matching_holds(manager, options, failures)
+    first = next(found, None)
+    if first is None:
+        if not failures:
+            command.stdout.write("No active lock matches.")
+    elif options["dry_run"]:
+        report(command, "Would release", chain([first], found))
+    else:
+        holds = [first, *found]
         if not options["yes"]:
             confirm(command, holds)
         released, changed = release(manager, holds)
         failures += changed
-        with tolerate_closed_pipe(command):
+        with checked_output(command):
             report(command, "Released", released)
     if failures:
         raise CommandError("\n".join(failures), returncode=NOT_DONE)
@@ -79,31 +86,29 @@ def check_usage(options: dict[str, Any]) -> None:
         raise CommandError("--token requires exactly one NAME.", returncode=USAGE)
 
 
-def select(manager: LockManager, options: dict[str, Any]) -> tuple[list[Hold], list[str]]:
-    """Return the holds that match, and a line for each NAME that has none."""
+def matching_holds(
+    manager: LockManager, options: dict[str, Any], failures: list[str]
+) -> Iterator[Hold]:
+    """Yield the holds that match, and add a line to `failures` for each NAME that has none."""
     names = dict.fromkeys(options["names"])
-    infos = map(manager.get, names) if names else manager.active(options["pattern"])
-    holds: list[Hold] = []
-    reasons: dict[str, str] = {}
-    for info in filter(None, infos):
-        for holding in info.holders:
-            if reason := mismatch(holding, options):
-                reasons.setdefault(info.name, reason)
-            else:
-                holds.append(Hold(info.name, holding))
-    failures = []
-    for each in names.keys() - {hold.name for hold in holds}:
-        reason = reasons.get(each) or f"is not held{similar_names_text(manager, each)}"
-        failures.append(f"{printable(each)} {reason}")
-    return holds, sorted(failures)
+    active = ((info.name, info) for info in manager.active(options["pattern"]))
+    for each, info in ((each, manager.get(each)) for each in names) if names else active:
+        holders = info.holders if info else ()
+        reasons = [mismatch(holding, options) for holding in holders]
+        for holding, reason in zip(holders, reasons, strict=True):
+            if reason is None:
+                yield Hold(each, holding)
+        if names and all(reasons):
+            reason = reasons[0] if reasons else f"is not held{similar_names_text(manager, each)}"
+            failures.append(f"{printable(each)} {reason}")
 
 
 def mismatch(holding: Holding, options: dict[str, Any]) -> str | None:
     """Return why a hold does not match, or None if it matches."""
     holder, task, older_than = holding.holder, options["task"], options["older_than"]
-    if options["token"] is not None and holding.token != options["token"]:
+    if options["token"] not in (None, holding.token):
         return "is not held with that token"
-    if options["host"] and holder.host != options["host"]:
+    if options["host"] not in (None, holder.host):
         return "is held on another host"
     tasks = holder.task_name or "", holder.task_id or ""
     if task and not any(map(any_of((task,)).match, tasks)):
@@ -119,14 +124,13 @@ def confirm(command: BaseCommand, holds: Sequence[Hold]) -> None:
     if not sys.stdin.isatty():
         raise CommandError("Not released: no terminal for confirmation. Use --yes.")
     *lines, prompt = question(holds)
-    for line in lines:
-        write(command, line)
-    try:
-        is_confirmed = input(f"{prompt} ").strip().lower() in ("y", "yes")
-    except (EOFError, KeyboardInterrupt):
-        is_confirmed = False
-    if not is_confirmed:
-        stop(command, "Nothing was released.", NOT_DONE)
+    command.stdout.write("\n".join(lines))
+    answer = ""
+    with suppress(EOFError, KeyboardInterrupt):
+        answer = input(f"{prompt} ")
+    if answer.strip().lower() not in ("y", "yes"):
+        command.stderr.write("Nothing was released.", style_func=plain)
+        sys.exit(NOT_DONE)
 
 
 def question(holds: Sequence[Hold]) -> list[str]:
@@ -135,7 +139,7 @@ def question(holds: Sequence[Hold]) -> list[str]:
     if any(holding.timeout for _, holding in holds):
         lines.append(WARNING)
     locks, stale = len({hold.name for hold in holds}), sum(each.holding.is_stale for each in holds)
-    text = "1 lock" if locks == 1 else f"{locks} locks"
+    text = f"{locks} lock{pluralize(locks)}"
     if len(holds) > locks:
         text += f" with {len(holds)} holders"
     if stale:
@@ -149,21 +153,20 @@ def release(manager: LockManager, holds: Sequence[Hold]) -> tuple[list[Hold], li
     Returns:
         The holds that were released, and a line for each failure.
     """
-    released, failures = [], []
-    for number, hold in enumerate(holds):
-        failure = f"{printable(hold.name)} was not released"
-        try:
+    released: list[Hold] = []
+    failures: list[str] = []
+    try:
+        for hold in holds:
             if manager.force_release(hold.name, hold.holding.token):
                 released.append(hold)
             else:
-                failures.append(f"{failure}: the holder has changed")
-        except RedisError as error:
-            rest = len(holds) - number - 1
-            failures.append(f"{failure}, nor {rest} after it: {error_text(error)}")
-            break
+                failures.append(f"{printable(hold.name)} was not released: the holder has changed")
+    except RedisError as error:
+        rest = len(holds) - len(released) - len(failures)
+        failures.append(f"{rest} holders were not released: {error_text(error)}")
     return released, failures
 
 
-def report(command: BaseCommand, what: str, holds: Sequence[Hold]) -> None:
+def report(command: BaseCommand, what: str, holds: Iterable[Hold]) -> None:
     for hold in holds:
-        write(command, f"{what} {hold_text(*hold)}")
+        command.stdout.write(f"{what} {hold_text(*hold)}")

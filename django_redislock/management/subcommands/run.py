@@ -5,9 +5,10 @@ import threading
 import time
 import uuid
 from argparse import Namespace
-from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any, NoReturn
+from queue import Empty, SimpleQueue
+from types import FrameType
+from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from redis.exceptions import RedisError
@@ -19,10 +20,10 @@ from ...lock_types import Mutex
 from ...manager import LockManager
 from ...signals import lock_waiting
 from ...text import error_text, printable, short_duration
-from ..arguments import NOT_DONE, USAGE, duration, exit_status, lease, name
-from ..child_process import ChildProcess, Interrupted, SignalQueue
+from ..arguments import NOT_DONE, duration, exit_status, lease, name
+from ..child_process import ChildProcess, signal_handler
 from ..formatting import hold_text
-from ..output import plain, stop
+from ..output import plain
 
 HELP = "Run a command while a lock is held, and stop it if the lock is lost."
 
@@ -40,12 +41,8 @@ SIGNALLED = 128
 GRACE_SECONDS = 10.0
 """From SIGTERM to SIGKILL."""
 
-POLL_SECONDS = 0.5
-"""Between two checks of the lock. A signal ends the pause when the lock is lost or the command
-ends."""
-
-GROUP_POLL_SECONDS = 0.05
-"""Between two checks of the process group, which sends no signal when it has ended."""
+POLL_SECONDS = 0.1
+"""Between two checks of the lock and the command. A signal is forwarded at once."""
 
 MAX_COMMAND_CHARACTERS = 200
 """Of the command in the metadata, which have a limit."""
@@ -85,103 +82,84 @@ def add_arguments(parser: CommandParser) -> None:
         help="Exit status if the lock was not acquired; default: 1. With 0 nothing is printed"
         " about it, except with -v 2.",
     )
-    parser.set_defaults(argv=())
     split_at_dashes(parser)
 
 
 def run(command: BaseCommand, manager: LockManager, options: dict[str, Any]) -> None:
     if threading.current_thread() is not threading.main_thread():
         raise CommandError("locks run needs the main thread, because it forwards signals.")
-    if not options["argv"] or not options["argv"][0]:
-        fail(command, "give the command after --, as in: NAME -- ls -l", USAGE)
+    locked = LockedCommand(command, manager, options)
     try:
-        with SignalQueue() as signals:
-            status = LockedCommand(command, manager, options, signals).run()
+        with signal_handler(locked.on_signal):
+            status = locked.run()
     except LockError as error:
-        fail(command, error)
-    except RedisError as error:
-        fail(command, f"the locks on {manager.alias!r} can't be reached: {error}")
+        raise CommandError(f"Not run: {error_text(error)}") from None
     if status:
         raise SystemExit(status)
-
-
-def fail(command: BaseCommand, reason: object, status: int = NOT_DONE) -> NoReturn:
-    stop(command, f"Not run: {error_text(reason)}", status, command.style.ERROR)
 
 
 class LockedCommand:
     """A command, and the lock that it runs under."""
 
     def __init__(
-        self,
-        command: BaseCommand,
-        manager: LockManager,
-        options: dict[str, Any],
-        signals: SignalQueue,
+        self, command: BaseCommand, manager: LockManager, options: dict[str, Any]
     ) -> None:
-        self.command, self.manager, self.options, self.signals = command, manager, options, signals
+        self.command, self.manager, self.options = command, manager, options
         self.name: str = options["name"]
-        self.token = uuid.uuid4().hex
+        self.is_waiting = True
+        # Unlike other queues, it can be used in a signal handler.
+        self.signals: SimpleQueue[int] = SimpleQueue()
         # A skipped run that counts as a success is silent, so that cron sends no mail about it.
         self.is_quiet = options["conflict_exit_code"] == 0 and options["verbosity"] < 2
-        program = printable(options["argv"][0])[:MAX_COMMAND_CHARACTERS]
-        self.lock = manager.lock(
-            self.name,
-            timeout=options["timeout"],
-            metadata={"command": program},
-            on_lost=lambda lock: signals.wake(),
-        )
+        metadata = {"command": printable(options["argv"][0])[:MAX_COMMAND_CHARACTERS]}
+        self.lock = manager.lock(self.name, timeout=options["timeout"], metadata=metadata)
         self.lock.reply_timeout = REPLY_TIMEOUT_SECONDS  # the client can have no limit
+
+    def on_signal(self, number: int, frame: FrameType | None) -> None:
+        if self.is_waiting:
+            self.is_waiting = False
+            raise SystemExit(SIGNALLED + number)
+        self.signals.put(number)
+
+    def on_waiting(self, **about: object) -> None:
+        self.say(f"Waiting for {self.holder_text()}")
 
     def run(self) -> int:
         """Run the command, and return the exit status.
 
         Raises:
+            SystemExit: A signal ended the wait for the lock.
             LockError: The name is in use as another kind of lock.
             RedisError: Redis was unreachable before the command started.
         """
+        if not self.is_quiet:
+            lock_waiting.connect(self.on_waiting, sender=Mutex)  # as long as this object exists
+        token, wait = uuid.uuid4().hex, 0 if self.options["skip"] else self.options["wait"]
         try:
-            is_acquired = self.acquire()
-            self.signals.interrupts = False
+            is_acquired = self.lock.acquire(wait != 0, wait or None, token=token)
+            self.is_waiting = False
             if is_acquired:
                 status = self.run_command()
-        except BaseException as error:
+        except BaseException:
             # An interrupted acquisition leaves its release to the renewal, which ends with this
             # process. The token is enough to release a waiter or a holder.
             with suppress(RedisError):
-                if self.lock.token:
-                    with suppress(LockError):
-                        self.lock.release()
-                self.manager.release_for(self.name, self.token)
-            if isinstance(error, Interrupted):
-                return SIGNALLED + error.number
+                self.manager.release_for(self.name, token)
             raise
         if is_acquired:
             return self.release(status)
-        status = int(self.options["conflict_exit_code"])
-        if not self.is_quiet:
-            fail(self.command, self.holder_text(), status)
-        return status
-
-    def acquire(self) -> bool:
-        def on_waiting(**about: object) -> None:
-            self.say(f"Waiting for {self.holder_text()}")
-
-        if not self.is_quiet:
-            lock_waiting.connect(on_waiting, sender=Mutex)
-        try:
-            wait = 0 if self.options["skip"] else self.options["wait"]
-            return self.lock.acquire(wait != 0, wait or None, token=self.token)
-        finally:
-            lock_waiting.disconnect(on_waiting, sender=Mutex)
+        if self.is_quiet:
+            return 0
+        status = self.options["conflict_exit_code"]
+        raise CommandError(f"Not run: {self.holder_text()}", returncode=status)
 
     def holder_text(self) -> str:
         """Return the lock's name and its holder, for the end of a sentence."""
         info = self.manager.get(self.name)
         held = primary_holder(info) if info else None
-        return (
-            hold_text(self.name, held) if held else f"{printable(self.name)} (being handed over)"
-        )
+        if held is None:
+            return f"{printable(self.name)} (being handed over)"
+        return hold_text(self.name, held)
 
     def run_command(self) -> int:
         fence_token = str(self.lock.fence_token)
@@ -197,19 +175,20 @@ class LockedCommand:
         """Forward signals until the command, and all that must end with it, have ended."""
         forwarded: set[int] = set()
 
-        def forward_next(seconds: float) -> None:
-            if number := self.signals.wait(seconds):
+        def forward_next() -> None:
+            with suppress(Empty):
+                number = self.signals.get(timeout=POLL_SECONDS)
                 child.forward(number)
                 forwarded.add(number)
 
         while (status := child.poll()) is None and not self.lock.lost:
-            forward_next(POLL_SECONDS)
+            forward_next()
         is_lost, grace = self.lock.lost, self.options["grace"]
         if not is_lost and status is not None and status >= 0:
             return status
         # A process that a signal killed cannot have ended its children.
         if status is None or -status not in forwarded:
-            child.terminate()
+            child.send(signal.SIGTERM, signal.SIGCONT)  # a stopped process cannot handle SIGTERM
         kill_at = time.monotonic() + grace
         if is_lost:
             self.say(
@@ -217,7 +196,7 @@ class LockedCommand:
                 f"after {short_duration(grace)}"
             )
         while child.is_running() and time.monotonic() < kill_at:
-            forward_next(GROUP_POLL_SECONDS)
+            forward_next()
         if child.is_running():
             child.send(signal.SIGKILL)
         return LOST if is_lost else SIGNALLED - child.wait()
@@ -250,15 +229,12 @@ def split_at_dashes(parser: CommandParser) -> None:
     """
     parse = parser.parse_known_args
 
-    def parse_known_args(
-        args: Sequence[str], namespace: Namespace | None = None
-    ) -> tuple[Namespace, list[str]]:
-        given = list(args)
-        end = given.index("--") if "--" in given else len(given)
-        parsed, unknown = parse(given[:end], namespace)
-        if unknown:
-            parser.error(f"not known: {' '.join(unknown)} (the command goes after --)")
-        parsed.argv = given[end + 1 :]
+    def parse_known_args(args: list[str], namespace: Namespace) -> tuple[Namespace, list[str]]:
+        end = args.index("--") if "--" in args else len(args)
+        parsed, unknown = parse(args[:end], namespace)
+        parsed.argv = args[end + 1 :]
+        if not parsed.argv:
+            parser.error("give the command after --, as in: NAME -- ls -l")
         return parsed, unknown
 
     parser.parse_known_args = parse_known_args  # type: ignore[method-assign,assignment]

@@ -1,22 +1,14 @@
 """`locks show`: one lock, its holders, waiters and history, and what to do next."""
 
 import shlex
+from collections.abc import Sequence
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.template.defaultfilters import pluralize
 
 from ...advice import advice
-from ...lock_state import (
-    COOLDOWN,
-    HANDOVER,
-    LATE,
-    QUEUED,
-    STALE,
-    UNRENEWED,
-    primary_holder,
-    state_of,
-    state_of_holding,
-)
+from ...lock_state import COOLDOWN, HELD, QUEUED, STALE, state_of, state_of_holding
 from ...manager import LockManager, locks
 from ...snapshots import Holding, LockInfo, Waiter
 from ...text import age, holder_text, printable, short_duration, task_text
@@ -31,20 +23,11 @@ from ..formatting import (
     similar_names_text,
     write_events,
 )
-from ..output import plain, write, write_table
+from ..output import Row, plain, write_table
 
 HELP = "Show one lock: its holders, its waiters, its history, and what to do next."
 
 MAX_WAITERS, MAX_EVENTS = 100, 10
-
-RELEASE_IF = {
-    STALE.code: "If the process is gone",
-    LATE.code: "If the process is gone",
-    UNRENEWED.code: "If the process is gone",
-    QUEUED.code: "If the message is gone",
-    COOLDOWN.code: "To end the cooldown now",
-}
-"""When a release is the answer, by the state of the lock."""
 
 
 def add_arguments(parser: CommandParser) -> None:
@@ -69,50 +52,36 @@ def run(command: BaseCommand, manager: LockManager, options: dict[str, Any]) -> 
         raise CommandError(unknown + similar_names_text(manager, name), returncode=NOT_DONE)
     if is_json:
         return
-    found = advice(info, moment_text)
-    if info:
+    write, found = command.stdout.write, advice(info, moment_text)
+    if info is None:
+        write(f"{printable(name)} is free. {found.reason}")
+    else:
         paint = command.style.ERROR if info.is_stale else command.style.SUCCESS
-        write(command, headline(info), paint)
-        write(command, found.head, paint)
-        write(command, found.reason)
+        write(f"{printable(name)} ({info.kind}): {state_of(info).label}", paint)
+        write(found.head, paint)
+        write(found.reason)
         for holding in info.holders:
             write_holding(command, info, holding)
-        if waiters:
-            write_waiters(command, info, waiters)
-    else:
-        write(command, f"{printable(name)} is free. {found.reason}")
+    if info and waiters:
+        write_waiters(command, info, waiters)
     if history:
-        write(command, "\nHistory", command.style.MIGRATE_HEADING)
+        write("\nHistory", command.style.MIGRATE_HEADING)
         write_events(command, history)
-    if info and (steps := next_steps(manager, info, found.next_step)):
-        write(command, "\nNext: " + "\n".join(steps))
+    steps = [found.next_step] if found.next_step else []
+    if info and can_be_released(info):
+        steps.append(f"If a release is right, run: {release_command(manager, info)}")
+    if steps:
+        write("\nNext: " + "\n".join(steps))
 
 
-def headline(info: LockInfo) -> str:
-    """Return who holds the lock."""
-    lock = f"{printable(info.name)} ({info.kind})"
-    held, state = primary_holder(info), state_of(info)
-    if held is None:
-        return f"{lock} is being handed over."
-    if state is COOLDOWN:
-        return f"{lock} was released."
-    if state is QUEUED:
-        return f"{lock} is queued: {task_text(held)} was sent {short_duration(age(held))} ago."
-    holders = holder_text(held) if len(info.holders) == 1 else f"{len(info.holders)} holders"
-    return f"{lock} is held by {holders}, for {short_duration(age(held))}."
-
-
-def next_steps(manager: LockManager, info: LockInfo, step: str) -> list[str]:
-    """Return what to do: the step of the advice, and the command that releases the lock."""
+def can_be_released(info: LockInfo) -> bool:
+    """Return whether a release can be right. Of several holders, the others may be running."""
     state = state_of(info)
-    if state is HANDOVER:
-        return ["Show the lock again."]
-    steps = [step] if step else []
-    # Of several holders, the others may be running.
-    is_safe = len(info.holders) == 1 or state in (STALE, COOLDOWN)
-    if is_safe and (condition := RELEASE_IF.get(state.code)):
-        steps.append(f"{condition}, run: {release_command(manager, info)}")
-    return steps
+    if not info.name.isprintable():  # nobody could type it
+        return False
+    if len(info.holders) == 1:
+        return state is not HELD
+    return state in (STALE, COOLDOWN)
 
 
 def release_command(manager: LockManager, info: LockInfo) -> str:
@@ -122,18 +91,15 @@ def release_command(manager: LockManager, info: LockInfo) -> str:
         arguments.append(f"--using={manager.alias}")
     if len(info.holders) > 1 and state_of(info) is STALE:
         arguments.append("--stale")
-    if not info.name.isprintable():  # nobody could type it
-        typed = (char if char.isprintable() and char != "*" else "?" for char in info.name)
-        arguments.append(f"--pattern={''.join(typed)}")
-    else:
-        arguments += ["--", info.name] if info.name.startswith("-") else [info.name]
-    return shlex.join(arguments)
+    if info.name.startswith("-"):
+        arguments.append("--")
+    return shlex.join([*arguments, info.name])
 
 
 def write_holding(command: BaseCommand, info: LockInfo, holding: Holding) -> None:
     roles = {QUEUED: "Sender", COOLDOWN: "Last holder"}
     role = roles.get(state_of_holding(holding), "Holder")
-    write(command, f"\n{role} {holder_text(holding)}", command.style.MIGRATE_HEADING)
+    command.stdout.write(f"\n{role} {holder_text(holding)}", command.style.MIGRATE_HEADING)
     waited = f" (waited {short_duration(holding.waited)})" if holding.waited else ""
     left = short_duration(holding.ttl)
     lease = f"{left} of {short_duration(holding.timeout)} left, {renewal_text(holding)}"
@@ -143,32 +109,24 @@ def write_holding(command: BaseCommand, info: LockInfo, holding: Holding) -> Non
         "held for": short_duration(age(holding)) if holding.timeout else "",
         "lease": lease if holding.timeout else f"released; in cooldown for {left}",
         "fence": str(holding.fence_token),
+        **share(info, holding),
+        "metadata": metadata_text(holding.metadata),
     }
-    lines |= share(info, holding)
-    lines["metadata"] = metadata_text(holding.metadata)
     for label, text in lines.items():
         if text:
-            write(command, f"  {label:9} {text}")
+            command.stdout.write(f"  {label:9} {text}")
 
 
-def write_waiters(command: BaseCommand, info: LockInfo, waiters: tuple[Waiter, ...]) -> None:
+def write_waiters(command: BaseCommand, info: LockInfo, waiters: Sequence[Waiter]) -> None:
     longest = short_duration(max(waiter.waited for waiter in waiters))
-    count = "1 waiter" if info.waiters == 1 else f"{info.waiters} waiters"
-    write(command, f"\n{count}, the first for {longest}", command.style.MIGRATE_HEADING)
+    title = f"\n{info.waiters} waiter{pluralize(info.waiters)}, the first for {longest}"
+    command.stdout.write(title, command.style.MIGRATE_HEADING)
     header = "WAITS FOR", "WAITER", "TASK", *map(str.upper, share(info, waiters[0])), "METADATA"
-    rows = [
-        (
-            plain,
-            (
-                short_duration(waiter.waited),
-                holder_text(waiter),
-                task_text(waiter) or "-",
-                *share(info, waiter).values(),
-                metadata_text(waiter.metadata) or "-",
-            ),
-        )
-        for waiter in waiters
-    ]
+    rows: list[Row] = []
+    for waiter in waiters:
+        who = holder_text(waiter), task_text(waiter) or "-", *share(info, waiter).values()
+        metadata = metadata_text(waiter.metadata) or "-"
+        rows.append((plain, (short_duration(waiter.waited), *who, metadata)))
     write_table(command, header, rows)
 
 

@@ -14,8 +14,7 @@ from ...manager import LockManager
 from ...text import error_text
 from ..arguments import add_pattern, interval, limit
 from ..formatting import moment_text
-from ..output import write
-from .list import write_locks
+from . import list
 
 HELP = "Watch the locks on the full screen (q ends it). Without a terminal, list them repeatedly."
 
@@ -41,7 +40,10 @@ def add_arguments(parser: CommandParser) -> None:
 
 
 def run(command: BaseCommand, manager: LockManager, options: dict[str, Any]) -> None:
-    if fills_screen(command):
+    # textual reads stdin and draws on stderr.
+    streams = sys.__stdin__, command.stdout, sys.__stderr__
+    is_terminal = all(each and each.isatty() for each in streams)
+    if is_terminal and os.environ.get("TERM", "dumb") not in ("", "dumb"):
         try:
             from ..watch_app import WatchApp
         except ModuleNotFoundError:
@@ -54,21 +56,13 @@ def run(command: BaseCommand, manager: LockManager, options: dict[str, Any]) -> 
             if error := app.run():
                 raise error
             return
+    write, style = command.stdout.write, command.style
     with suppress(KeyboardInterrupt):
         while True:
+            write(moment_text(datetime.now(UTC)), style.MIGRATE_HEADING)
             try:
-                infos = manager.page(options["pattern"], stop=options["limit"]).infos
+                list.run(command, manager, options | {"format": "table"})
             except RedisError as error:
-                write(command, f"Redis is unreachable: {error_text(error)}", command.style.ERROR)
-            else:
-                write(command, moment_text(datetime.now(UTC)), command.style.MIGRATE_HEADING)
-                write_locks(command, infos, options["limit"])
+                write(f"Redis is unreachable: {error_text(error)}", style.ERROR)
             command.stdout.flush()
             sleep(options["interval"])
-
-
-def fills_screen(command: BaseCommand) -> bool:
-    # textual reads stdin and draws on stderr.
-    streams = sys.__stdin__, command.stdout, sys.__stderr__
-    is_terminal = all(each and each.isatty() for each in streams)
-    return is_terminal and os.environ.get("TERM", "dumb") not in ("", "dumb")

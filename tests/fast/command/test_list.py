@@ -5,6 +5,8 @@ import os
 import re
 from datetime import datetime
 
+import pytest
+
 from django_redislock import locks
 from django_redislock.management.formatting import HEADER
 from django_redislock.management.output import width
@@ -62,8 +64,10 @@ def test_a_long_table_ends_with_the_number_of_other_locks(hold, monkeypatch):
     lines = call("list").splitlines()
 
     assert [line[0] for line in lines] == ["N", "a", "b", "a"]
-    assert lines[-1] == "and 1 more. Give a PATTERN, or use --format json."
+    more = "and 1 more. Give a PATTERN, a larger --limit, or --format json."
+    assert lines[-1] == call("list", "--limit", "2").splitlines()[-1] == more
     assert len(call("list", "--limit", "3").splitlines()) == 4
+    assert len(facts("list", "--limit", "2")) == 2
 
 
 def test_nothing_to_list_is_no_failure():
@@ -110,8 +114,8 @@ def test_pattern_and_limit_narrow_the_list(hold):
 
 
 def test_a_list_has_trouble_first(hold, redis_server):
-    for number, timeout in enumerate((300, 100, 200)):
-        hold(f"held:{number}", timeout=timeout)
+    for number in (3, 1, 2):
+        hold(f"held:{number}")
     hold("waited for", timeout=600)
     waiter = start(acquire_and_release, locks.lock("waited for"))
     waiting(locks, "waited for", 1)
@@ -122,35 +126,41 @@ def test_a_list_has_trouble_first(hold, redis_server):
     locks.force_release("waited for")
 
     assert waiter.result(60)
-    starts = ["NAME", "stuck", "waited for", "held:1", "held:2", "held:0"]
+    starts = ["NAME", "stuck", "waited for", "held:1", "held:2", "held:3"]
     assert [line[: len(name)] for line, name in zip(lines, starts, strict=True)] == starts
 
 
-def test_a_list_fits_its_terminal(hold):
+@pytest.mark.parametrize(
+    ("columns", "left_out"),
+    [(90, {"TASK"}), (80, {"TASK", "FENCE"}), (64, {"TASK", "FENCE", "KIND"})],
+)
+def test_a_list_fits_its_terminal(hold, columns, left_out):
     names = ["x" * 512, "invoice:42", "日本" * 30]
     for name in names:
         hold(name, timeout=90)
 
-    header, *lines = call_on_terminal("list", columns=80).splitlines()
+    header, *lines = call_on_terminal("list", columns=columns).splitlines()
 
-    assert header.split() == [column for column in HEADER if column != "TASK"]
-    assert max(map(width, lines)) <= 80
+    assert header.split() == [column for column in HEADER if column not in left_out]
+    assert max(map(width, lines)) <= columns
+    assert header.index("STATE") >= 24
     shown = sorted(line.split()[0] for line in lines)
     assert all(map(re.fullmatch, ("inv.*", "x+…", "(日本)+日?…"), shown))
-    assert all(re.search(r" \d{16}$", line) for line in lines)
     assert all(name in call("list") for name in names)
 
 
-def test_a_list_shows_tasks_if_there_are_any(hold):
+def test_a_list_shows_tasks_if_there_is_room(hold):
     hold("x" * 512, timeout=90)
 
     with held_by_task("x"):
         header, *lines = call_on_terminal("list", columns=100).splitlines()
+        narrow, *_ = call_on_terminal("list", columns=75).splitlines()
 
-    assert header.split() == list(HEADER)
+    assert header.split() == [column for column in HEADER if column != "FENCE"]
     task, long = sorted(lines)
     assert re.search(r"^x +held \(no renewal\) +mutex .* sync", task)
     assert re.search("^x{5,}… +held", long)
+    assert narrow.split() == ["NAME", "STATE", "HOLDER", "AGE", "LEFT", "WAITERS"]
 
 
 def test_half_a_character_leaves_json_whole(hold):

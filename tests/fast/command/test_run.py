@@ -129,7 +129,8 @@ def test_skip_names_the_holder():
 
     assert (ended.returncode, ended.stdout) == (1, "")
     assert ended.stderr.startswith(
-        f"Not run: x (fencing token {found.fence_token}, held by {found.holder.host}:{os.getpid()}"
+        f"CommandError: Not run: x (fencing token {found.fence_token}, "
+        f"held by {found.holder.host}:{os.getpid()}"
     )
     assert ended.stderr.count("\n") == 1
 
@@ -137,8 +138,8 @@ def test_skip_names_the_holder():
 @pytest.mark.parametrize(
     ("options", "status", "printed"),
     [
-        (["--wait", "0.05"], 99, "Waiting for x (.+\nNot run: x (.+\n"),
-        (["--wait", "0.05", "-v", "2"], 0, "Waiting for x (.+\nNot run: x (.+\n"),
+        (["--wait", "0.05"], 99, "Waiting for x (.+\nCommandError: Not run: x (.+\n"),
+        (["--wait", "0.05", "-v", "2"], 0, "Waiting for x (.+\nCommandError: Not run: x (.+\n"),
         (["--wait", "0.05"], 0, ""),
         (["--skip"], 0, ""),
     ],

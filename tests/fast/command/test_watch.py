@@ -70,7 +70,7 @@ def test_screen_shows_locks_and_what_happens(hold):
     waiters = []
 
     async def scenario(screen: Screen) -> None:
-        await screen.shows(r"^1 lock, 0 stale, nobody waits\. On default, every 0\.1s\.$")
+        await screen.shows(r"^1 lock, 0 stale, 0 waiters\. On default, every 0\.1s\.$")
         await screen.shows(HEADER)
         await screen.shows(r"^invoice:42 +held \(no renewal\) +mutex .* 0 +\d{16}$")
         await screen.shows(r"^\d\d:\d\d:\d\d +released +before +0\.0s ")
@@ -78,7 +78,7 @@ def test_screen_shows_locks_and_what_happens(hold):
         await screen.shows(r"^invoice:42 .* 1 +\d{16}$")
         await by_thread(lock.release)
         await screen.shows(r"^\d\d:\d\d:\d\d +released +invoice:42 ")
-        await screen.shows("^0 locks, 0 stale, nobody waits")
+        await screen.shows("^0 locks, 0 stale, 0 waiters")
         await screen.shows(r"^No active locks\.$")
 
     on_screen(scenario)
@@ -111,7 +111,7 @@ def test_screen_shows_the_details_of_a_lock_in_english(hold, settings):
     async def scenario(screen: Screen) -> None:
         await screen.shows("^b")
         await screen.press("down", "enter")
-        await screen.shows(r"b\[red\] \(mutex\) is held by ")
+        await screen.shows(r"b\[red\] \(mutex\): held")
         await screen.shows(r'metadata +\{"why": "\[/\] \[bold\]x"\}')
         await screen.shows("In use: releasing is not safe")
         await screen.shows("Next: To see what the process does")
@@ -204,7 +204,7 @@ def test_the_selection_stays_with_its_lock(hold, redis_server):
         postpone(redis_server, "b", seconds=60)
         await screen.shows(r"FENCE\nb +stale ")
         await screen.press("enter")
-        await screen.shows(r"b \(mutex\) is held by ")
+        await screen.shows(r"b \(mutex\): stale")
 
     on_screen(scenario)
 
@@ -233,7 +233,7 @@ def test_the_summary_says_how_many_locks_it_covers(hold):
 
     lock.release()
     assert waiter.result(60)
-    assert_shows(text, "1 of 2 locks, 0 stale, nobody waits.*")
+    assert_shows(text, "1 of 2 locks, 0 stale, 0 waiters.*")
 
 
 def test_a_small_screen_and_a_long_name(hold):
@@ -241,7 +241,7 @@ def test_a_small_screen_and_a_long_name(hold):
 
     text = draw(columns=60, rows=8)
 
-    assert_shows(text, "NAME +STATE +KIND +HOLDER +AGE +LEFT +WAITERS +FENCE", "xx.*….*")
+    assert_shows(text, "NAME +STATE +HOLDER +AGE +LEFT +WAITERS", "xx.*….*")
     assert max(map(len, text.splitlines())) <= 60
 
 

@@ -152,10 +152,11 @@ def test_release_with_closed_streams(hold, redirection):
 def test_release_to_a_full_disk(hold):
     held = [hold(f"{number}") for number in range(3)]
 
-    status, error = run_redirected(">/dev/full", "release", "--all", "--yes")
+    done = run_redirected(">/dev/full", "release", "--all", "--yes")
 
-    assert (status, "No space left on device" in error) == (1, True)
+    assert done == (1, "CommandError: [Errno 28] No space left on device\n")
     assert not any(lock.owned() for lock in held)
+    assert run_redirected(">/dev/full", "list") == done
 
 
 def test_closed_streams_do_not_fail_a_check():
