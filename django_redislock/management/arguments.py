@@ -19,23 +19,14 @@ N = TypeVar("N", int, float)
 
 
 def add_pattern(parser: CommandParser) -> None:
-    parser.add_argument(
-        "pattern",
-        nargs="?",
-        type=pattern,
-        metavar="PATTERN",
-        help="Only names that match: * is any text, ? any one character.",
-    )
+    help_text = "Only names that match: * is any text, ? any one character."
+    parser.add_argument("pattern", nargs="?", type=pattern, metavar="PATTERN", help=help_text)
 
 
 def add_format(parser: CommandParser, *formats: str) -> None:
     """Add ``--format``. The first of the formats is the default."""
-    parser.add_argument(
-        "--format",
-        choices=formats,
-        default=formats[0],
-        help=f"{formats[0]}, for people (the default); the others, for programs, have all fields.",
-    )
+    help_text = "%(default)s, for people (the default); the others, for programs, have all fields."
+    parser.add_argument("--format", choices=formats, default=formats[0], help=help_text)
 
 
 def argument(convert: Callable[[str], T]) -> Callable[[str], T]:

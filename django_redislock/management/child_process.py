@@ -1,23 +1,21 @@
-"""A command as a child process, and the signals that this process passes on to it."""
+"""A command as a child process, and the signals that this process passes on to it.
 
+This module is also the script that the child process runs first. So it imports only modules of
+Python.
+"""
+
+import errno
 import os
 import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from signal import SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2
 from types import FrameType
+from typing import NoReturn
 
-from . import launcher
-
-FORWARDED = (
-    signal.SIGTERM,
-    signal.SIGHUP,
-    signal.SIGINT,
-    signal.SIGQUIT,
-    signal.SIGUSR1,
-    signal.SIGUSR2,
-)
+FORWARDED = (SIGTERM, SIGHUP, SIGINT, SIGQUIT, SIGUSR1, SIGUSR2)
 
 
 @contextmanager
@@ -44,7 +42,7 @@ class ChildProcess:
     def __init__(self, argv: Sequence[str], environment: Mapping[str, str]) -> None:
         self._has_group = not any(map(os.isatty, (0, 1, 2)))
         self._popen = subprocess.Popen(  # noqa: S603  the caller chose the command
-            [sys.executable, "-I", "-S", launcher.__file__, str(os.getpid()), *argv],
+            [sys.executable, "-I", "-S", __file__, str(os.getpid()), *argv],
             env={**os.environ, **environment},
             close_fds=False,
             process_group=0 if self._has_group else None,
@@ -62,7 +60,7 @@ class ChildProcess:
 
     def forward(self, number: int) -> None:
         """Send a signal, unless the terminal sends it to the process as well, as with Ctrl-C."""
-        if self._has_group or number not in (signal.SIGINT, signal.SIGQUIT):
+        if self._has_group or number not in (SIGINT, SIGQUIT):
             self.send(number)
 
     def is_running(self) -> bool:
@@ -74,3 +72,31 @@ class ChildProcess:
                 os.killpg(self._popen.pid, 0)
                 return True
         return False
+
+
+PR_SET_PDEATHSIG = 1
+
+
+def replace_this_process(parent: str, *argv: str) -> NoReturn:
+    """Replace this process with a command that ends with the parent process, even by SIGKILL.
+
+    A process with threads cannot safely do this between fork and exec.
+    """
+    with suppress(ImportError, OSError, AttributeError):  # Linux only
+        import ctypes
+
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != int(parent):  # it ended before that
+        os.kill(os.getpid(), signal.SIGKILL)
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):  # which Python ignores
+        signal.signal(number, signal.SIG_DFL)
+    try:
+        os.execvp(argv[0], argv)  # noqa: S606  the caller chose the command
+    except OSError as error:
+        print(f"locks run: {argv[0]!r}: {error.strerror}", file=sys.stderr, flush=True)
+        # The exit statuses of a shell: not found, cannot be executed.
+        sys.exit(127 if error.errno in (errno.ENOENT, errno.ENOTDIR) else 126)
+
+
+if __name__ == "__main__":
+    replace_this_process(*sys.argv[1:])

@@ -3,13 +3,12 @@
 import asyncio
 import signal
 import time
-from argparse import ArgumentTypeError
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from io import StringIO
 from threading import Thread
-from typing import ClassVar, ParamSpec, TypeVar
+from typing import Any, ClassVar
 
 from django.core.management.base import BaseCommand, CommandError
 from django.template.defaultfilters import pluralize
@@ -28,21 +27,9 @@ from ..lock_state import LATE, STALE, state_of
 from ..manager import LockManager
 from ..snapshots import Event, LockInfo, Page
 from ..text import any_of, error_text, printable, short_duration
-from .arguments import pattern
-from .formatting import (
-    EVENT_HEADER,
-    HEADER,
-    SEVERITIES,
-    event_cells,
-    lock_cells,
-    short_moment_text,
-    urgency,
-)
+from . import formatting
 from .output import table_lines
 from .subcommands import release, show
-
-P = ParamSpec("P")
-T = TypeVar("T")
 
 STYLES = {"WARNING": "#e0b350", "ERROR": "bold #ff7b72"}
 """Colours that can be read on a selected line, too."""
@@ -167,21 +154,23 @@ class WatchApp(App[Exception]):
         alias = printable(self.manager.alias)
         self.summary.update(f"{summary_text(page)}. On {alias}, every {self.interval:g}s.")
         self.read_at = time.monotonic()
-        self.show_locks(sorted(page.infos, key=urgency))
+        self.show_locks(sorted(page.infos, key=formatting.urgency))
         matches = any_of((self.pattern or "*",)).match
         shown = [event for event in events if matches(event.name)]
-        rows = [EVENT_HEADER, *(event_cells(event, short_moment_text) for event in shown)]
-        header, *lines = table_lines(rows, self.size.width)
+        moment = formatting.short_moment_text
+        rows = [formatting.event_cells(event, moment) for event in shown]
+        header, *lines = table_lines([formatting.EVENT_HEADER, *rows], self.size.width)
         text = Text(f"{header}\n", "bold", no_wrap=True)
         for line, event in zip(lines, shown, strict=True):
-            text.append(f"{line}\n", STYLES.get(SEVERITIES.get(event.outcome, ""), "not bold"))
+            style = STYLES.get(formatting.SEVERITIES.get(event.outcome, ""), "not bold")
+            text.append(f"{line}\n", style)
         self.events.update(text)
 
     def show_locks(self, infos: list[LockInfo]) -> None:
         """Show the locks, and keep the selection."""
         selected, index = self.selected, self.lock_list.highlighted or 0
         room = self.size.width - 1  # one column is for the scroll bar
-        header, *lines = table_lines([HEADER, *map(lock_cells, infos)], room)
+        header, *lines = table_lines([formatting.HEADER, *map(formatting.lock_cells, infos)], room)
         self.header.update(header if lines else "No active locks.")
         self.infos = infos
         self.lock_list.set_options(
@@ -227,21 +216,15 @@ class WatchApp(App[Exception]):
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         text = event.value.strip()
-        if text and not {"*", "?"} & set(text):
-            text = f"*{text}*"
-        try:
-            chosen = pattern(text) if text else None
-        except ArgumentTypeError as error:
-            self.notify(str(error), severity="error", markup=False)
-            return
-        self.pattern = chosen
+        has_wildcards = "*" in text or "?" in text
+        self.pattern = (text if has_wildcards else f"*{text}*") if text else None
         self.read_now.set()
         self.lock_list.focus()
 
 
-async def in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+async def in_thread(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """Like `asyncio.to_thread()`, but the program can end before the call ends."""
-    result: Future[T] = Future()
+    result: Future[Any] = Future()
     result.set_running_or_notify_cancel()
 
     def call() -> None:

@@ -13,7 +13,7 @@ from django.core.management.color import no_style
 from redis.exceptions import RedisError
 
 from ...manager import locks
-from ...text import error_text
+from ...text import error_text, printable
 from ..output import checked_output
 from ..subcommands import SUBCOMMANDS
 
@@ -35,9 +35,11 @@ class Command(BaseCommand):
         super().__init__(*args, **kwargs)
 
     def add_arguments(self, parser: CommandParser) -> None:
+        escape_errors(parser)
         subparsers = parser.add_subparsers(dest="subcommand", required=True, metavar="SUBCOMMAND")
         for name, module in SUBCOMMANDS.items():
             subparser = subparsers.add_parser(name, help=module.HELP, description=module.HELP)
+            escape_errors(subparser)
             module.add_arguments(subparser)
             add_common_arguments(subparser)
 
@@ -62,13 +64,15 @@ class Command(BaseCommand):
             raise CommandError(error_text(error)) from None
 
 
+def escape_errors(parser: CommandParser) -> None:
+    """Make the errors of a parser printable, because they quote arguments."""
+    error = parser.error
+    parser.error = lambda message: error(printable(message))  # type: ignore[method-assign]
+
+
 def add_common_arguments(parser: CommandParser) -> None:
-    parser.add_argument(
-        "--using",
-        choices=tuple(settings.CACHES),
-        metavar="A",
-        help="The alias in CACHES; default: REDISLOCK_CACHE.",
-    )
+    help_text = "The alias in CACHES; default: REDISLOCK_CACHE."
+    parser.add_argument("--using", choices=tuple(settings.CACHES), metavar="A", help=help_text)
     # Django's own options are known before the subcommand; people write them after it.
     hidden: dict[str, Any] = {"default": SUPPRESS, "help": SUPPRESS}
     parser.add_argument("--verbosity", "-v", type=int, choices=range(4), **hidden)

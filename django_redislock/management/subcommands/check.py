@@ -19,12 +19,9 @@ HEADER = ("CHECK", "STATUS", "FOUND")
 
 def add_arguments(parser: CommandParser) -> None:
     add_format(parser, "table", "json")
-    parser.add_argument(
-        "--fail-on",
-        choices=("failed", "warning"),
-        default="failed",
-        help="The status from which on the exit status is 1; default: failed.",
-    )
+    help_text = "The status from which on the exit status is 1; default: %(default)s."
+    choices = ("failed", "warning")
+    parser.add_argument("--fail-on", choices=choices, default="failed", help=help_text)
 
 
 def run(command: BaseCommand, manager: LockManager, options: dict[str, Any]) -> None:

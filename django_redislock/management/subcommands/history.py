@@ -16,33 +16,17 @@ from ..formatting import OUTCOMES, json_text, record_facts, write_events, write_
 
 HELP = "List the recorded events of locks, the latest first."
 
-DEFAULT_EVENTS = 100
-
 
 def add_arguments(parser: CommandParser) -> None:
     add_pattern(parser)
+    help_text = f"Only these outcomes: {', '.join(OUTCOMES)}. Write it after PATTERN."
     parser.add_argument(
-        "--outcome",
-        nargs="+",
-        action="extend",
-        choices=OUTCOMES,
-        metavar="O",
-        help=f"Only these outcomes: {', '.join(OUTCOMES)}. Write it after PATTERN.",
+        "--outcome", nargs="+", action="extend", choices=OUTCOMES, metavar="O", help=help_text
     )
-    parser.add_argument(
-        "--since",
-        type=duration,
-        default=math.inf,
-        metavar="D",
-        help="Only the last D: 90s, 5m, 2h, 1d.",
-    )
-    parser.add_argument(
-        "--limit",
-        type=limit,
-        default=DEFAULT_EVENTS,
-        metavar="N",
-        help=f"At most N events; default: {DEFAULT_EVENTS}.",
-    )
+    help_text = "Only the last D: 90s, 5m, 2h, 1d."
+    parser.add_argument("--since", type=duration, default=math.inf, metavar="D", help=help_text)
+    help_text = "At most N events; default: %(default)s."
+    parser.add_argument("--limit", type=limit, default=100, metavar="N", help=help_text)
     add_format(parser, "table", "json", "jsonl")
 
 

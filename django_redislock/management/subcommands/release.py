@@ -12,7 +12,7 @@ from redis.exceptions import RedisError
 
 from ...manager import LockManager
 from ...snapshots import Holding
-from ...text import age, any_of, error_text, printable, short_duration
+from ...text import age, any_of, error_text, printable
 from ..arguments import NOT_DONE, USAGE, duration, name, pattern
 from ..formatting import hold_text, similar_names_text
 from ..output import checked_output, plain
@@ -28,22 +28,16 @@ class Hold(NamedTuple):
 
 
 def add_arguments(parser: CommandParser) -> None:
-    parser.add_argument("names", nargs="*", type=name, metavar="NAME", help="A lock's name.")
-    parser.add_argument("--pattern", type=pattern, metavar="P", help="All names that match P.")
-    parser.add_argument("--all", action="store_true", help="All locks.")
-    parser.add_argument(
-        "--older-than",
-        type=duration,
-        metavar="D",
-        help="Only holders that have held for longer than D: 90s, 5m, 2h, 1d, or plain seconds.",
-    )
+    which = parser.add_mutually_exclusive_group()
+    help_text = "A lock's name."
+    which.add_argument("names", nargs="*", default=(), type=name, metavar="NAME", help=help_text)
+    which.add_argument("--pattern", type=pattern, metavar="P", help="All names that match P.")
+    which.add_argument("--all", action="store_true", help="All locks.")
+    help_text = "Only holders that have held for longer than D: 90s, 5m, 2h, 1d, or plain seconds."
+    parser.add_argument("--older-than", type=duration, metavar="D", help=help_text)
     parser.add_argument("--host", metavar="H", help="Only holders on this host.")
-    parser.add_argument(
-        "--task",
-        type=pattern,
-        metavar="T",
-        help="Only holders that run this Celery task: its name, a pattern of names, or its id.",
-    )
+    help_text = "Only holders that run this Celery task: its name, a pattern of names, or its id."
+    parser.add_argument("--task", type=pattern, metavar="T", help=help_text)
     parser.add_argument("--stale", action="store_true", help="Only stale holders.")
     parser.add_argument("--token", metavar="T", help="Only the holder with this lock token.")
     parser.add_argument("--dry-run", action="store_true", help="Only show the matching holders.")
@@ -53,7 +47,10 @@ def add_arguments(parser: CommandParser) -> None:
 
 
 def run(command: BaseCommand, manager: LockManager, options: dict[str, Any]) -> None:
-    check_usage(options)
+    filters = "names", "pattern", "all", "host", "task", "stale", "token"
+    if options["older_than"] is None and not any(map(options.get, filters)):
+        text = "Give NAMEs, --pattern, --older-than, --host, --task, --stale, --token or --all."
+        raise CommandError(text, returncode=USAGE)
     failures: list[str] = []
     found = matching_holds(manager, options, failures)
     first = next(found, None)
@@ -74,18 +71,6 @@ def run(command: BaseCommand, manager: LockManager, options: dict[str, Any]) -> 
         raise CommandError("\n".join(failures), returncode=NOT_DONE)
 
 
-def check_usage(options: dict[str, Any]) -> None:
-    names, matching, everything = options["names"], options["pattern"], options["all"]
-    filters = options["older_than"] is not None, options["host"], options["task"], options["stale"]
-    if sum(map(bool, (names, matching, everything))) > 1:
-        raise CommandError("Give either NAMEs, --pattern or --all.", returncode=USAGE)
-    if not any((names, matching, everything, *filters)):
-        usage = "Give NAMEs, --pattern, --older-than, --host, --task, --stale or --all."
-        raise CommandError(usage, returncode=USAGE)
-    if options["token"] is not None and len(names) != 1:
-        raise CommandError("--token requires exactly one NAME.", returncode=USAGE)
-
-
 def matching_holds(
     manager: LockManager, options: dict[str, Any], failures: list[str]
 ) -> Iterator[Hold]:
@@ -94,30 +79,25 @@ def matching_holds(
     active = ((info.name, info) for info in manager.active(options["pattern"]))
     for each, info in ((each, manager.get(each)) for each in names) if names else active:
         holders = info.holders if info else ()
-        reasons = [mismatch(holding, options) for holding in holders]
-        for holding, reason in zip(holders, reasons, strict=True):
-            if reason is None:
-                yield Hold(each, holding)
-        if names and all(reasons):
-            reason = reasons[0] if reasons else f"is not held{similar_names_text(manager, each)}"
+        matching = [holding for holding in holders if matches(holding, options)]
+        yield from (Hold(each, holding) for holding in matching)
+        if names and not matching:
+            reason = "has no holder that matches"
+            if not holders:
+                reason = f"is not held{similar_names_text(manager, each)}"
             failures.append(f"{printable(each)} {reason}")
 
 
-def mismatch(holding: Holding, options: dict[str, Any]) -> str | None:
-    """Return why a hold does not match, or None if it matches."""
+def matches(holding: Holding, options: dict[str, Any]) -> bool:
     holder, task, older_than = holding.holder, options["task"], options["older_than"]
-    if options["token"] not in (None, holding.token):
-        return "is not held with that token"
-    if options["host"] not in (None, holder.host):
-        return "is held on another host"
     tasks = holder.task_name or "", holder.task_id or ""
-    if task and not any(map(any_of((task,)).match, tasks)):
-        return "is not held by that task"
-    if options["stale"] and not holding.is_stale:
-        return "is not stale"
-    if older_than is not None and age(holding) <= older_than:
-        return f"has been held for only {short_duration(age(holding))}"
-    return None
+    return (
+        options["token"] in (None, holding.token)
+        and options["host"] in (None, holder.host)
+        and (task is None or any(map(any_of((task,)).match, tasks)))
+        and (not options["stale"] or holding.is_stale)
+        and (older_than is None or age(holding) > older_than)
+    )
 
 
 def confirm(command: BaseCommand, holds: Sequence[Hold]) -> None:

@@ -38,9 +38,6 @@ LOST = 75
 SIGNALLED = 128
 """Added to the number of a signal, the exit status of a process that the signal ended."""
 
-GRACE_SECONDS = 10.0
-"""From SIGTERM to SIGKILL."""
-
 POLL_SECONDS = 0.1
 """Between two checks of the lock and the command. A signal is forwarded at once."""
 
@@ -56,32 +53,20 @@ def add_arguments(parser: CommandParser) -> None:
         " 2 wrong usage."
     )
     parser.add_argument("name", type=name, metavar="NAME", help="The lock's name.")
-    parser.add_argument(
-        "--timeout",
-        type=lease,
-        metavar="S",
-        help="The lease, renewed while the command runs; default: REDISLOCK_TIMEOUT.",
-    )
+    help_text = "The lease, renewed while the command runs; default: REDISLOCK_TIMEOUT."
+    parser.add_argument("--timeout", type=lease, metavar="S", help=help_text)
     waiting = parser.add_mutually_exclusive_group()
-    waiting.add_argument(
-        "--wait", type=duration, metavar="S", help="Wait at most this long; default: no limit."
-    )
+    help_text = "Wait at most this long; default: no limit."
+    waiting.add_argument("--wait", type=duration, metavar="S", help=help_text)
     waiting.add_argument("--skip", action="store_true", help="Don't wait.")
-    parser.add_argument(
-        "--grace",
-        type=duration,
-        default=GRACE_SECONDS,
-        metavar="S",
-        help=f"From SIGTERM to SIGKILL, if the lock is lost; default: {GRACE_SECONDS:g}.",
+    help_text = "From SIGTERM to SIGKILL, if the lock is lost; default: %(default)g."
+    parser.add_argument("--grace", type=duration, default=10.0, metavar="S", help=help_text)
+    help_text = (
+        "Exit status if the lock was not acquired; default: %(default)s. With 0 nothing is"
+        " printed about it, except with -v 2."
     )
-    parser.add_argument(
-        "--conflict-exit-code",
-        type=exit_status,
-        default=NOT_DONE,
-        metavar="N",
-        help="Exit status if the lock was not acquired; default: 1. With 0 nothing is printed"
-        " about it, except with -v 2.",
-    )
+    conflict = "--conflict-exit-code"
+    parser.add_argument(conflict, type=exit_status, default=NOT_DONE, metavar="N", help=help_text)
     split_at_dashes(parser)
 
 
@@ -125,13 +110,7 @@ class LockedCommand:
         self.say(f"Waiting for {self.holder_text()}")
 
     def run(self) -> int:
-        """Run the command, and return the exit status.
-
-        Raises:
-            SystemExit: A signal ended the wait for the lock.
-            LockError: The name is in use as another kind of lock.
-            RedisError: Redis was unreachable before the command started.
-        """
+        """Run the command, and return the exit status."""
         if not self.is_quiet:
             lock_waiting.connect(self.on_waiting, sender=Mutex)  # as long as this object exists
         token, wait = uuid.uuid4().hex, 0 if self.options["skip"] else self.options["wait"]

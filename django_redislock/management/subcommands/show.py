@@ -12,17 +12,8 @@ from ...lock_state import COOLDOWN, HELD, QUEUED, STALE, state_of, state_of_hold
 from ...manager import LockManager, locks
 from ...snapshots import Holding, LockInfo, Waiter
 from ...text import age, holder_text, printable, short_duration, task_text
+from .. import formatting
 from ..arguments import NOT_DONE, add_format, name
-from ..formatting import (
-    json_text,
-    lock_facts,
-    metadata_text,
-    moment_text,
-    record_facts,
-    renewal_text,
-    similar_names_text,
-    write_events,
-)
 from ..output import Row, plain, write_table
 
 HELP = "Show one lock: its holders, its waiters, its history, and what to do next."
@@ -42,17 +33,18 @@ def run(command: BaseCommand, manager: LockManager, options: dict[str, Any]) -> 
     if is_json:
         free = {"name": name, "kind": None, "capacity": None, "state": "free", "waiters": 0}
         facts = {
-            **(lock_facts(info) if info else {**free, "holders": []}),
-            "queue": [record_facts(waiter) for waiter in waiters],
-            "history": [record_facts(event) for event in history],
+            **(formatting.lock_facts(info) if info else {**free, "holders": []}),
+            "queue": [formatting.record_facts(waiter) for waiter in waiters],
+            "history": [formatting.record_facts(event) for event in history],
         }
-        command.stdout.write(json_text(facts))
+        command.stdout.write(formatting.json_text(facts))
     if info is None and not history:
-        unknown = f"{printable(name)} is not held, and has no history"
-        raise CommandError(unknown + similar_names_text(manager, name), returncode=NOT_DONE)
+        similar = formatting.similar_names_text(manager, name)
+        text = f"{printable(name)} is not held, and has no history{similar}"
+        raise CommandError(text, returncode=NOT_DONE)
     if is_json:
         return
-    write, found = command.stdout.write, advice(info, moment_text)
+    write, found = command.stdout.write, advice(info, formatting.moment_text)
     if info is None:
         write(f"{printable(name)} is free. {found.reason}")
     else:
@@ -66,7 +58,7 @@ def run(command: BaseCommand, manager: LockManager, options: dict[str, Any]) -> 
         write_waiters(command, info, waiters)
     if history:
         write("\nHistory", command.style.MIGRATE_HEADING)
-        write_events(command, history)
+        formatting.write_events(command, history)
     steps = [found.next_step] if found.next_step else []
     if info and can_be_released(info):
         steps.append(f"If a release is right, run: {release_command(manager, info)}")
@@ -102,15 +94,15 @@ def write_holding(command: BaseCommand, info: LockInfo, holding: Holding) -> Non
     command.stdout.write(f"\n{role} {holder_text(holding)}", command.style.MIGRATE_HEADING)
     waited = f" (waited {short_duration(holding.waited)})" if holding.waited else ""
     left = short_duration(holding.ttl)
-    lease = f"{left} of {short_duration(holding.timeout)} left, {renewal_text(holding)}"
+    lease = f"{left} of {short_duration(holding.timeout)} left, {formatting.renewal_text(holding)}"
     lines = {
         "task": task_text(holding),
-        "acquired": moment_text(holding.acquired_at) + waited,
+        "acquired": formatting.moment_text(holding.acquired_at) + waited,
         "held for": short_duration(age(holding)) if holding.timeout else "",
         "lease": lease if holding.timeout else f"released; in cooldown for {left}",
         "fence": str(holding.fence_token),
         **share(info, holding),
-        "metadata": metadata_text(holding.metadata),
+        "metadata": formatting.metadata_text(holding.metadata),
     }
     for label, text in lines.items():
         if text:
@@ -125,7 +117,7 @@ def write_waiters(command: BaseCommand, info: LockInfo, waiters: Sequence[Waiter
     rows: list[Row] = []
     for waiter in waiters:
         who = holder_text(waiter), task_text(waiter) or "-", *share(info, waiter).values()
-        metadata = metadata_text(waiter.metadata) or "-"
+        metadata = formatting.metadata_text(waiter.metadata) or "-"
         rows.append((plain, (short_duration(waiter.waited), *who, metadata)))
     write_table(command, header, rows)
 

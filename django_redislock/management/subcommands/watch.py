@@ -18,25 +18,13 @@ from . import list
 
 HELP = "Watch the locks on the full screen (q ends it). Without a terminal, list them repeatedly."
 
-DEFAULT_INTERVAL_SECONDS, DEFAULT_LIMIT = 2.0, 200
-
 
 def add_arguments(parser: CommandParser) -> None:
     add_pattern(parser)
-    parser.add_argument(
-        "--interval",
-        type=interval,
-        default=DEFAULT_INTERVAL_SECONDS,
-        metavar="S",
-        help=f"Read the locks every S seconds; default: {DEFAULT_INTERVAL_SECONDS:g}.",
-    )
-    parser.add_argument(
-        "--limit",
-        type=limit,
-        default=DEFAULT_LIMIT,
-        metavar="N",
-        help=f"At most N locks, whose leases expire first; default: {DEFAULT_LIMIT}.",
-    )
+    help_text = "Read the locks every S seconds; default: %(default)g."
+    parser.add_argument("--interval", type=interval, default=2.0, metavar="S", help=help_text)
+    help_text = "At most N locks, whose leases expire first; default: %(default)s."
+    parser.add_argument("--limit", type=limit, default=200, metavar="N", help=help_text)
 
 
 def run(command: BaseCommand, manager: LockManager, options: dict[str, Any]) -> None:

@@ -24,7 +24,6 @@ WRONG = [
         "--older-than soon --yes",
     ),
     ("release --yes", "a --all", "a --pattern b", "--all --pattern b"),
-    ("release --yes --token t", "--all", "a b"),
     ("run", "", "x", "x --", "x true", "-- true", "'' -- true"),
     ("run x", "--skip --wait 1 -- true", "--wait soon -- true", "--timeout 0 -- true"),
     (
