@@ -147,8 +147,7 @@ class WatchApp(App[Exception]):
         text = "Redis is unreachable"
         if self.infos:
             text += f"; read {short_duration(time.monotonic() - self.read_at)} ago"
-        text += f": {error_text(error) or type(error).__name__}"
-        self.summary.update(Text(text, STYLES["ERROR"]))
+        self.summary.update(Text(f"{text}: {error_text(error)}", STYLES["ERROR"]))
 
     def show(self, page: Page, events: Sequence[Event]) -> None:
         alias = printable(self.manager.alias)

@@ -189,10 +189,9 @@ class LockedCommand:
                 self.say(f"{printable(self.name)} was lost when the command ended")
             return LOST
         except RedisError as error:
-            why = error_text(error) or type(error).__name__
             self.say(
                 f"{printable(self.name)} cannot be released, and is held until its lease"
-                f" expires: {why}"
+                f" expires: {error_text(error)}"
             )
         return status
 

@@ -130,8 +130,9 @@ def test_show_of_a_free_lock_has_its_history(empty_history):
 
 def test_show_of_a_queued_task(hold):
     with held_by_task("sync:7", metadata={"queued": True, "broker_queue": "slow"}):
-        shown = call("show", "sync:7")
+        shown, state = call("show", "sync:7"), facts("show", "sync:7")["state"]
 
+    assert state == "queued"
     assert shown.startswith("sync:7 (mutex): queued\nQueued: the task has not started.\n")
     assert "\nThe task was sent by " in shown
     assert re.search(r"\nSender \S+\n  task      sync \[id-1\]\n", shown)
