@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from difflib import get_close_matches
 from typing import Any
@@ -71,14 +71,9 @@ def json_text(facts: dict[str, Any]) -> str:
 
 
 def lock_facts(info: LockInfo) -> dict[str, Any]:
-    return {
-        "name": info.name,
-        "kind": info.kind,
-        "capacity": info.capacity,
-        "state": state_of(info).code,
-        "waiters": info.waiters,
-        "holders": [record_facts(each) | {"is_stale": each.is_stale} for each in info.holders],
-    }
+    holders = [record_facts(each) | {"is_stale": each.is_stale} for each in info.holders]
+    facts = asdict(replace(info, holders=()))
+    return facts | {"state": state_of(info).code, "holders": holders}
 
 
 def record_facts(record: Holding | Waiter | Event) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.template.defaultfilters import pluralize
 
 from ...advice import advice
-from ...lock_state import COOLDOWN, HELD, QUEUED, STALE, state_of, state_of_holding
+from ...lock_state import COOLDOWN, HANDOVER, HELD, QUEUED, STALE, state_of, state_of_holding
 from ...manager import LockManager, locks
 from ...snapshots import Holding, LockInfo, Waiter
 from ...text import age, holder_text, printable, short_duration, task_text
@@ -60,28 +60,23 @@ def run(command: BaseCommand, manager: LockManager, options: dict[str, Any]) -> 
         write("\nHistory", command.style.MIGRATE_HEADING)
         formatting.write_events(command, history)
     steps = [found.next_step] if found.next_step else []
-    if info and can_be_released(info):
-        steps.append(f"If a release is right, run: {release_command(manager, info)}")
+    if info and (typed := release_command(manager, info)):
+        steps.append(f"If a release is right, run: {typed}")
     if steps:
         write("\nNext: " + "\n".join(steps))
 
 
-def can_be_released(info: LockInfo) -> bool:
-    """Return whether a release can be right. Of several holders, the others may be running."""
-    state = state_of(info)
-    if not info.name.isprintable():  # nobody could type it
-        return False
-    if len(info.holders) == 1:
-        return state is not HELD
-    return state in (STALE, COOLDOWN)
-
-
 def release_command(manager: LockManager, info: LockInfo) -> str:
-    """Return the command that releases the lock, ready for a shell."""
+    """Return the command that releases the lock, or an empty string if a release is not right."""
+    state, has_several = state_of(info), len(info.holders) > 1
+    # Of several holders, the others may be running.
+    is_right = state in (STALE, COOLDOWN) if has_several else state not in (HELD, HANDOVER)
+    if not (is_right and info.name.isprintable()):  # nobody could type the name
+        return ""
     arguments = ["manage.py", "locks", "release"]
     if manager.alias != locks.alias:
         arguments.append(f"--using={manager.alias}")
-    if len(info.holders) > 1 and state_of(info) is STALE:
+    if has_several and state is STALE:
         arguments.append("--stale")
     if info.name.startswith("-"):
         arguments.append("--")
