@@ -75,17 +75,19 @@ def matching_holds(
     manager: LockManager, options: dict[str, Any], failures: list[str]
 ) -> Iterator[Hold]:
     """Yield the holds that match, and add a line to `failures` for each NAME that has none."""
-    names = dict.fromkeys(options["names"])
-    active = ((info.name, info) for info in manager.active(options["pattern"]))
-    for each, info in ((each, manager.get(each)) for each in names) if names else active:
-        holders = info.holders if info else ()
-        matching = [holding for holding in holders if matches(holding, options)]
-        yield from (Hold(each, holding) for holding in matching)
-        if names and not matching:
-            reason = "has no holder that matches"
-            if not holders:
-                reason = f"is not held{similar_names_text(manager, each)}"
-            failures.append(f"{printable(each)} {reason}")
+    names = options["names"]
+    missing = dict.fromkeys(names)
+    named = manager.get_many(names) if names else {}
+    for info in named.values() if names else manager.active(options["pattern"]):
+        for holding in info.holders:
+            if matches(holding, options):
+                missing.pop(info.name, None)
+                yield Hold(info.name, holding)
+    for each in missing:
+        reason = "has no holder that matches"
+        if each not in named:
+            reason = f"is not held{similar_names_text(manager, each)}"
+        failures.append(f"{printable(each)} {reason}")
 
 
 def matches(holding: Holding, options: dict[str, Any]) -> bool:
