@@ -77,8 +77,11 @@ def run(command: BaseCommand, manager: LockManager, options: dict[str, Any]) -> 
     try:
         with signal_handler(locked.on_signal):
             status = locked.run()
-    except LockError as error:
-        raise CommandError(f"Not run: {error_text(error)}") from None
+    except (LockError, RedisError) as error:
+        is_away = not isinstance(error, LockError)
+        where = f"the locks on {manager.alias!r} can't be reached: " if is_away else ""
+        locked.say(f"Not run: {where}{error_text(error)}")
+        status = NOT_DONE
     if status:
         raise SystemExit(status)
 
@@ -127,10 +130,9 @@ class LockedCommand:
             raise
         if is_acquired:
             return self.release(status)
-        if self.is_quiet:
-            return 0
-        status = self.options["conflict_exit_code"]
-        raise CommandError(f"Not run: {self.holder_text()}", returncode=status)
+        if not self.is_quiet:
+            self.say(f"Not run: {self.holder_text()}")
+        return int(self.options["conflict_exit_code"])
 
     def holder_text(self) -> str:
         """Return the lock's name and its holder, for the end of a sentence."""

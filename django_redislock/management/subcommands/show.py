@@ -20,6 +20,9 @@ HELP = "Show one lock: its holders, its waiters, its history, and what to do nex
 
 MAX_WAITERS, MAX_EVENTS = 100, 10
 
+RELEASE_IF = {QUEUED: "If the message is gone", COOLDOWN: "To end the cooldown now"}
+"""When to release a lock, if not because its process is gone."""
+
 
 def add_arguments(parser: CommandParser) -> None:
     parser.add_argument("name", type=name, metavar="NAME", help="The lock's name.")
@@ -49,7 +52,7 @@ def run(command: BaseCommand, manager: LockManager, options: dict[str, Any]) -> 
         write(f"{printable(name)} is free. {found.reason}")
     else:
         paint = command.style.ERROR if info.is_stale else command.style.SUCCESS
-        write(f"{printable(name)} ({info.kind}): {state_of(info).label}", paint)
+        write(headline(info), paint)
         write(found.head, paint)
         write(found.reason)
         for holding in info.holders:
@@ -61,9 +64,18 @@ def run(command: BaseCommand, manager: LockManager, options: dict[str, Any]) -> 
         formatting.write_events(command, history)
     steps = [found.next_step] if found.next_step else []
     if info and (typed := release_command(manager, info)):
-        steps.append(f"If a release is right, run: {typed}")
+        condition = RELEASE_IF.get(state_of(info), "If the process is gone")
+        steps.append(f"{condition}, run: {typed}")
     if steps:
         write("\nNext: " + "\n".join(steps))
+
+
+def headline(info: LockInfo) -> str:
+    """Return the state of a lock and, if there is one, who holds it."""
+    text, held = f"{printable(info.name)} ({info.kind}): {state_of(info).label}", info.first
+    if held and len(info.holders) == 1 and held.timeout:
+        text += f", {holder_text(held)} for {short_duration(age(held))}"
+    return text
 
 
 def release_command(manager: LockManager, info: LockInfo) -> str:
