@@ -10,7 +10,16 @@ from typing import Any
 from django.core.management.base import BaseCommand
 from django.utils.timezone import localtime
 
-from ..lock_state import LATE, QUEUED, SEVERITY, STALE, primary_holder, state_of, state_of_holding
+from ..lock_state import (
+    LATE,
+    QUEUED,
+    SEVERITY,
+    STALE,
+    primary_holder,
+    state_of,
+    state_of_holding,
+    was_renewed,
+)
 from ..manager import LockManager
 from ..snapshots import Event, Holding, LockInfo, Waiter
 from ..text import age, holder_text, printable, redacted_metadata, short_duration, task_text
@@ -47,8 +56,10 @@ def lock_cells(info: LockInfo) -> tuple[str, ...]:
 
 def renewal_text(holding: Holding) -> str:
     """Return in a few words whether the lease is renewed."""
-    if holding.renewed:
+    if was_renewed(holding):
         return f"renewed {short_duration(holding.since_renewal)} ago"
+    if holding.renewed:
+        return "not renewed yet"
     return "renewal starts later" if holding.renews_later else "not renewed"
 
 

@@ -43,7 +43,11 @@ class Command(BaseCommand):
             module.add_arguments(subparser)
             add_common_arguments(subparser)
 
+    is_command_line = False
+    """Whether a shell started the command, and not `call_command`."""
+
     def run_from_argv(self, argv: list[str]) -> None:
+        self.is_command_line = True
         for stream in (sys.stdout, sys.stderr):
             if isinstance(stream, TextIOWrapper):
                 stream.reconfigure(errors="backslashreplace")

@@ -8,7 +8,7 @@ from argparse import Namespace
 from contextlib import suppress
 from queue import Empty, SimpleQueue
 from types import FrameType
-from typing import Any
+from typing import Any, NoReturn
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from redis.exceptions import RedisError
@@ -77,11 +77,10 @@ def run(command: BaseCommand, manager: LockManager, options: dict[str, Any]) -> 
     try:
         with signal_handler(locked.on_signal):
             status = locked.run()
-    except (LockError, RedisError) as error:
-        is_away = not isinstance(error, LockError)
-        where = f"the locks on {manager.alias!r} can't be reached: " if is_away else ""
-        locked.say(f"Not run: {where}{error_text(error)}")
-        status = NOT_DONE
+    except LockError as error:
+        locked.fail(error)
+    except RedisError as error:
+        locked.fail(f"the locks on {manager.alias!r} can't be reached: {error}")
     if status:
         raise SystemExit(status)
 
@@ -131,8 +130,8 @@ class LockedCommand:
         if is_acquired:
             return self.release(status)
         if not self.is_quiet:
-            self.say(f"Not run: {self.holder_text()}")
-        return int(self.options["conflict_exit_code"])
+            self.fail(self.holder_text(), self.options["conflict_exit_code"])
+        return 0
 
     def holder_text(self) -> str:
         """Return the lock's name and its holder, for the end of a sentence."""
@@ -196,6 +195,13 @@ class LockedCommand:
                 f" expires: {error_text(error)}"
             )
         return status
+
+    def fail(self, reason: object, status: int = NOT_DONE) -> NoReturn:
+        error = CommandError(f"Not run: {error_text(reason)}", returncode=status)
+        if not getattr(self.command, "is_command_line", False):
+            raise error from None
+        self.say(str(error))
+        raise SystemExit(status)
 
     def say(self, text: str) -> None:
         with suppress(OSError, ValueError):  # stderr is closed

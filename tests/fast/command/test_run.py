@@ -197,10 +197,10 @@ def test_call_command_raises_the_status_and_restores_the_signals():
 
 
 def test_call_command_raises_a_conflict():
-    with held_elsewhere("x"), pytest.raises(SystemExit) as conflict:
+    with held_elsewhere("x"), pytest.raises(CommandError, match="Not run: x") as conflict:
         call_command("locks", "run", "x", "--", "true", skip=True, conflict_exit_code=9)
 
-    assert conflict.value.code == 9
+    assert conflict.value.returncode == 9
     with held_elsewhere("x"):  # this conflict is a success
         call_command("locks", "run", "x", "--", "false", skip=True, conflict_exit_code=0)
 

@@ -145,7 +145,7 @@ def test_screen_releases_a_lock_after_a_question(hold, key, is_released):
     async def scenario(screen: Screen) -> None:
         await screen.shows("^b ")
         await screen.press("end", "r")
-        await screen.shows(r"To be released: b \(.*renewed")
+        await screen.shows(r"To be released: b \(.*held by")
         await screen.shows("A release does not stop a holder")
         await screen.shows(r"Release 1 lock\? \[y/N\]")
         await screen.press(key)
