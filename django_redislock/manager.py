@@ -17,12 +17,12 @@ from .engine.leases import leases_of
 from .engine.operations import Flow
 from .engine.runners import arun, run
 from .engine.store import REPLY_TIMEOUT_SECONDS
-from .exceptions import LOSS, LockLost, LockNotOwnedError
 from .health import Health, examine, ping, unreached
 from .identity import Owner, current_owner
 from .keys import Keys
 from .lock_types import Atomic, MultiLock, Mutex, Options, Quorum, ReadLock, Semaphore, WriteLock
 from .lock_types.calling_task import for_calling_task
+from .lock_types.errors import lost, not_owned
 from .names import check_name, check_names, matcher
 from .redaction import without_secrets
 from .signals import lock_force_released
@@ -239,15 +239,9 @@ class LockManager:
     def _assert_held(self, name: str, owner: Owner) -> None:
         leases = leases_of(owner, self._server(), check_name(name))
         if not leases:
-            raise LockNotOwnedError(
-                f"Lock {name!r} is not held by this thread or task", lock_name=name
-            )
+            raise not_owned(name, "use")
         if all(lease.lost for lease in leases):
-            raise LockLost(
-                f"Lock {name!r} was lost while it was held ({LOSS}). Another holder may be "
-                "running.",
-                lock_name=name,
-            )
+            raise lost(name, "use")
 
     def get(self, name: str) -> LockInfo | None:
         """Return a snapshot of one lock, or None if it has no holder and no waiter."""
@@ -318,7 +312,6 @@ class LockManager:
         return await self._arun(self._page(pattern, start, stop))
 
     def _page(self, pattern: str | None, start: int, stop: int) -> Flow[Page]:
-        _check_pattern(pattern)
         validators.count("stop", stop, least=0)
         if validators.count("start", start, least=0) > stop:
             raise ValueError(f"start must be from 0 to stop={stop!r}, got {start!r}")
@@ -481,14 +474,8 @@ class LockManager:
 def _filter(pattern: str | None, kind: str | None) -> Callable[[LockInfo], bool]:
     if kind is not None and kind not in KINDS:
         raise ValueError(f"kind must be one of {', '.join(map(repr, KINDS))}, got {kind!r}")
-    _check_pattern(pattern)
     matches = matcher(pattern)
     return lambda info: (kind is None or info.kind == kind) and matches(info.name)
-
-
-def _check_pattern(pattern: str | None) -> None:
-    if pattern is not None and not isinstance(pattern, str):
-        raise TypeError(f"pattern must be a str, got {pattern!r}")
 
 
 locks = LockManager()

@@ -70,7 +70,9 @@ def check_name(name: object, argument: str = "name", max_bytes: float = MAX_NAME
 
 
 def could_match(pattern: str) -> bool:
-    """Return whether any valid name can match a pattern."""
+    """Return whether any valid name can match a pattern. Raises `TypeError` if it is not a str."""
+    if not isinstance(pattern, str):
+        raise TypeError(f"pattern must be a str, got {pattern!r}")
     literal = pattern.replace("*", "")
     return len(literal) <= MAX_NAME_BYTES and not _UNPRINTABLE.search(literal)
 
@@ -136,15 +138,21 @@ class Template:
     """
 
     def __init__(self, text: str, signature: Signature, argument: str = "name") -> None:
-        self.text = check_name(text, argument, max_bytes=math.inf)
-        self.argument = argument
+        self._text = check_name(text, argument, max_bytes=math.inf)
+        self._label = f"{argument}={short_repr(text)}"
         self._signature = signature
-        self._parameters = signature.parameters
         self._var_keyword = next(
-            (p.name for p in self._parameters.values() if p.kind is Parameter.VAR_KEYWORD), None
+            (p.name for p in signature.parameters.values() if p.kind is Parameter.VAR_KEYWORD),
+            None,
         )
-        self._fields = self._parse()
-        self._fixed = None if self._fields else check_name(text.format(), argument)
+        try:
+            fields = [*_fields_of(self._text)]
+        except ValueError as error:
+            raise ImproperlyConfigured(
+                f"{self._label} is not a valid template: {error}"
+            ) from error
+        self._fields = [self._check_field(field) for field in fields]
+        self._fixed = None if fields else check_name(self._text.format(), argument)
 
     def of_call(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
         """Return the name for a call.
@@ -167,23 +175,12 @@ class Template:
             values = {**arguments.get(self._var_keyword, {}), **arguments}
         for name in self._fields:
             if name not in values:
-                raise ValueError(f"{self._label()} needs {name!r}, which this call does not have")
+                raise ValueError(f"{self._label} needs {name!r}, which this call does not have")
         try:
-            text = _FORMATTER.vformat(self.text, (), values)
+            text = _FORMATTER.vformat(self._text, (), values)
         except (LookupError, AttributeError, TypeError, ValueError) as error:
-            raise ValueError(
-                f"{self._label()} cannot be filled from this call: {error}"
-            ) from error
-        return fit_name(text) or check_name("", f"{self._label()} as filled")
-
-    def _parse(self) -> tuple[str, ...]:
-        try:
-            fields = tuple(_fields_of(self.text))
-        except ValueError as error:
-            raise ImproperlyConfigured(
-                f"{self._label()} is not a valid template: {error}"
-            ) from error
-        return tuple(map(self._check_field, fields))
+            raise ValueError(f"{self._label} cannot be filled from this call: {error}") from error
+        return fit_name(text) or check_name("", f"{self._label} as filled")
 
     def _check_field(self, field: str) -> str:
         name, *attributes = _INDEX.sub("", field).split(".")
@@ -191,18 +188,15 @@ class Template:
             reason = "a field must have a name"
         elif any(attribute.startswith("_") for attribute in attributes):
             reason = "attributes that begin with '_' are not allowed"
-        elif name not in self._parameters and not self._var_keyword:
+        elif name not in self._signature.parameters and not self._var_keyword:
             reason = "the function does not have this parameter"
         else:
             return name
-        known = ", ".join(self._parameters) or "none"
+        known = ", ".join(self._signature.parameters) or "none"
         raise ImproperlyConfigured(
-            f"{self._label()} has the field {{{field}}}: {reason}"
+            f"{self._label} has the field {{{field}}}: {reason}"
             f" (the function's parameters: {known})"
         )
-
-    def _label(self) -> str:
-        return f"{self.argument}={short_repr(self.text)}"
 
 
 def _fields_of(text: str) -> Iterator[str]:

@@ -31,24 +31,19 @@ __all__ = [  # noqa: RUF022  grouped by use, not by letter
     "assert_retried",
 ]
 
-_HOMES = {
-    "embedded_redis": ".embedded",
-    "EmbeddedServer": ".server",
-    "held_elsewhere": ".holding",
-    "lose": ".holding",
-    "alose": ".holding",
-    "assert_nothing_held": ".holding",
-    "conflict": ".tasks",
-    "Other": ".tasks",
-    "assert_skipped": ".tasks",
-    "assert_retried": ".tasks",
+_MODULES = {
+    ".embedded": ("embedded_redis",),
+    ".server": ("EmbeddedServer",),
+    ".holding": ("held_elsewhere", "lose", "alose", "assert_nothing_held"),
+    ".tasks": ("conflict", "Other", "assert_skipped", "assert_retried"),
 }
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name], __name__), name)
+    for module, names in _MODULES.items():
+        if name in names:
+            return getattr(import_module(module, __name__), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

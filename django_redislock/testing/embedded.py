@@ -15,7 +15,8 @@ from redis.connection import parse_url
 
 from ..backends import servers
 from ..conf import conf
-from ..engine.leases import all_leases, unregister
+from ..engine.leases import all_leases
+from ..lock_types.base import end_lease
 from ..names import short_repr
 from .server import EmbeddedServer
 
@@ -117,9 +118,7 @@ class embedded_redis(TestContextDecorator):
         addresses = {server.address for server, _ in self._databases.values()}
         for lease in all_leases():
             if lease.server.address in addresses:
-                lease.end()
-                unregister(lease)
-                lease.renewer.forget(lease)
+                end_lease(lease)
 
 
 def _databases(required: Iterable[str]) -> dict[str, tuple[EmbeddedServer, int]]:

@@ -4,24 +4,23 @@ import asyncio
 import copy
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any
 
 from django.core.exceptions import ImproperlyConfigured
 
 from .. import clock, validators
-from ..engine import protocol
+from ..engine import protocol, queries
 from ..engine.leases import HoldTable, all_leases
 from ..engine.operations import Flow
-from ..engine.renewer import THREAD_NAME, AsyncRenewer, Renewer, ThreadRenewer
+from ..engine.renewer import THREAD_NAME, AsyncRenewer, ThreadRenewer
 from ..exceptions import LockError, LockNotOwnedError
 from ..identity import SharedOwner, Task
-from ..keys import LockKeys
+from ..keys import Keys
 from ..lock_types import AsyncLock, BaseLock
 from ..manager import LockManager, locks
-from ..names import short_repr
-from ..snapshots import LockInfo
+from ..names import check_name, short_repr
 from ..text import holder_text, printable, task_text
 from ..validators import Seconds
 
@@ -63,16 +62,16 @@ def held_elsewhere(
         raise TypeError(f"lock must be a lock name or a synchronous lock, got {short_repr(lock)}")
     elif using is not None:
         raise TypeError(f"using={using!r} requires a lock name: {lock!r} has its own alias")
-    other = of_another(lock, (None, holder_task_id))
-    if metadata is not None:
-        other.metadata = validators.metadata("metadata", metadata)
-    with held(other):
+    with held_by((None, holder_task_id), lock, metadata) as other:
         yield other
 
 
-def of_another(lock: BaseLock, task: Task) -> BaseLock:
-    """Return a copy of `lock` for another holder, which claims to be that task. It has no cooldown
-    and no `on_lost`."""
+@contextmanager
+def held_by(
+    task: Task, lock: BaseLock, metadata: Mapping[str, Any] | None = None
+) -> Iterator[BaseLock]:
+    """Hold a copy of `lock` as a holder that claims to be that task. The copy has no cooldown and
+    no `on_lost`. Its lock can be lost before the end of ``with``."""
     other = copy.copy(lock)
     other._holds = HoldTable()
     other.on_lost = other.release_on_commit = None
@@ -80,19 +79,15 @@ def of_another(lock: BaseLock, task: Task) -> BaseLock:
     other.at_least_for = 0
     other.task = task
     other._shared_owner = SharedOwner()
-    return other
-
-
-@contextmanager
-def held(lock: BaseLock) -> Iterator[None]:
-    """Hold a lock that is free. The lock can be lost before the end of ``with``."""
-    if not BaseLock.acquire(lock, blocking=False):
-        raise not_free(lock.name)
+    if metadata is not None:
+        other.metadata = validators.metadata("metadata", metadata)
+    if not BaseLock.acquire(other, blocking=False):
+        raise not_free(other.name)
     try:
-        yield
+        yield other
     finally:
         with suppress(LockNotOwnedError):
-            lock.release()
+            other.release()
 
 
 def not_free(name: str) -> LockError:
@@ -126,54 +121,40 @@ def lose(name: str, *, using: str | None = None) -> None:
             "it in on_lost."
         )
     manager = locks.using(using)
-    tokens = _tokens(name, manager.get(name))
-    manager._run(_end(manager._keys.of(name), tokens))
-    for renewer in _renewers(name, tokens):
+    for renewer in manager._run(_end_leases(manager._keys, check_name(name))):
         if isinstance(renewer, ThreadRenewer):
             renewer.run_once()
         else:
-            _wake(renewer)
+            renewer.loop.call_soon_threadsafe(renewer.wake)
 
 
 async def alose(name: str, *, using: str | None = None) -> None:
     """Async version of `lose()`. It also notifies the tasks of this event loop."""
     manager = locks.using(using)
-    tokens = _tokens(name, await manager.aget(name))
-    await manager._arun(_end(manager._keys.of(name), tokens))
-    for renewer in _renewers(name, tokens):
+    for renewer in await manager._arun(_end_leases(manager._keys, check_name(name))):
         if isinstance(renewer, ThreadRenewer):
             await asyncio.to_thread(renewer.run_once)
-        elif isinstance(renewer, AsyncRenewer) and renewer.loop is asyncio.get_running_loop():
+        elif renewer.loop is asyncio.get_running_loop():
             await renewer.run_once()
         else:
-            _wake(renewer)
+            renewer.loop.call_soon_threadsafe(renewer.wake)
 
 
-def _tokens(name: str, info: LockInfo | None) -> list[str]:
+def _end_leases(keys: Keys, name: str) -> Flow[list[ThreadRenewer | AsyncRenewer]]:
+    """End all leases of a lock, and return the renewers of this process, for which a renewal of
+    the lock is due."""
+    info = yield from queries.get(keys, name)
     tokens = [holding.token for holding in info.holders] if info else []
     if not tokens:
         raise LockError(f"Lock {name!r} cannot be lost: nobody holds it", lock_name=name)
-    return tokens
-
-
-def _end(keys: LockKeys, tokens: Iterable[str]) -> Flow[None]:
-    token = ""
+    lock = keys.of(name)
     for token in tokens:
-        yield from protocol.renew(keys, token, 0, "set")
-    yield from protocol.force_release(keys, token)  # This records the expired holds.
-
-
-def _renewers(name: str, tokens: Iterable[str]) -> list[Renewer]:
-    """Return the renewers of this process that renew the lock, after making the renewal due."""
+        yield from protocol.renew(lock, token, 0, "set")
+    yield from protocol.force_release(lock, tokens[-1])  # This records the expired holds.
     leases = [lease for lease in all_leases() if lease.keys.name == name and lease.token in tokens]
     for lease in leases:
         lease.postpone(0)
     return list({id(lease.renewer): lease.renewer for lease in leases}.values())
-
-
-def _wake(renewer: Renewer) -> None:
-    if isinstance(renewer, AsyncRenewer):
-        renewer.loop.call_soon_threadsafe(renewer.wake)
 
 
 def assert_nothing_held(*, using: str | None = None, within: Seconds = 1) -> None:

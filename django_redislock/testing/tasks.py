@@ -16,7 +16,7 @@ from ..tasks.django import call_of
 from ..tasks.single import Call, marked
 from ..text import printable
 from ..validators import Seconds
-from .holding import held, not_free, of_another
+from .holding import held_by, not_free
 
 Arguments = dict[str, Any]
 
@@ -82,7 +82,7 @@ def _hold_for(stack: ExitStack, call: Call) -> Other:
     single, locking = call.single, call.single.options.locking
     name, task_id = single.name_of(call), str(call.task_id)
     if locking.while_running and (locking.separate or not locking.when_sent):
-        stack.enter_context(held(of_another(single.lock(name, call), (call.name, task_id))))
+        stack.enter_context(held_by((call.name, task_id), single.lock(name, call)))
     if not locking.when_sent:
         return Other(name, task_id)
     queue_lock_name = single.queue_lock_name(name)
