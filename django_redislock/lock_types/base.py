@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial, wraps
 from operator import attrgetter
-from types import MappingProxyType, TracebackType
+from types import MappingProxyType
 from typing import (
     Any,
     ClassVar,
@@ -47,9 +47,8 @@ from ..engine.renewer import Renewer, loop_renewer, thread_renewer
 from ..engine.runners import arun, run
 from ..engine.store import AcquireRequest, RenewMode
 from ..exceptions import LockError, LockNotOwnedError
-from ..identity import Owner, Renewal, SharedOwner, Task, caller, current_owner, info_text
+from ..identity import Owner, SharedOwner, Task, caller, current_owner, info_text
 from ..introspection import is_async, is_generator, reject_deferred_result, signature_of
-from ..keys import LockKeys
 from ..names import Template, check_name, is_short_name
 from ..signals import LOCK_SIGNALS
 from ..snapshots import LockInfo
@@ -57,7 +56,6 @@ from ..text import error_text
 from ..validators import Seconds
 from . import errors, signal_dispatch, transactions
 from .calling_task import for_calling_task
-from .loss import report_loss
 from .options import OPTION_VALIDATORS, Options
 from .with_block import BoundExit, ExitMethod, bound_exit
 
@@ -391,18 +389,11 @@ class BaseLock:
         return self
 
     @ExitMethod
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-        *,
-        block: object = None,
-    ) -> None:
+    def __exit__(self, *exc: Any, block: object = None) -> None:
         try:
             self._leave(lambda owner: self._hold_of_block(owner, block))
         except Exception as release_error:
-            if error is None:
+            if exc[1] is None:
                 raise
             self._log_release_error(release_error)
 
@@ -419,15 +410,8 @@ class BaseLock:
         return self
 
     @ExitMethod
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-        *,
-        block: object = None,
-    ) -> None:
-        hold, release_error = None, None
+    async def __aexit__(self, *exc: Any, block: object = None) -> None:
+        error, hold, release_error = exc[1], None, None
         try:
             hold = self._hold_of_block(self._owner(), block)
             await self._aleave(hold)
@@ -526,7 +510,7 @@ class BaseLock:
             raise errors.already_held(self, name, call.owner, own)
         token = os.urandom(16).hex() if call.token is None else call.token
         lease = self._new_lease(call, server, name, token)
-        request = self._request(lease.keys, lease.token, owner=call.owner)
+        request = self._request(lease, call.owner)
         acquired = yield from self._acquire_lease(call, lease, request, call.wait_until)
         return (lease,) if acquired else ()
 
@@ -581,39 +565,29 @@ class BaseLock:
             self.drift,
             self.reply_timeout,
             renewer=call.renewer(server, name, self.min_replicas),
-            on_lost=report_loss,
+            on_lost=signal_dispatch.report_loss,
         )
         call.leases.append(lease)
         return lease
 
-    def _request(
-        self,
-        keys: LockKeys,
-        token: str,
-        seconds: float | None = None,
-        info: str = "",
-        owner: "Owner | None" = None,
-    ) -> AcquireRequest:
-        if not info:
-            # An `at_least_for` that is longer than the timeout is the first lease. Renewals do not
-            # extend it, so Redis does not show them before it has passed.
-            is_late = self.auto_renewal and self.at_least_for > self.timeout
-            renewed: Renewal = "later" if is_late else self.auto_renewal
-            info = info_text(
-                self.metadata,
-                renewed=renewed,
-                on_conflict=self.on_conflict,
-                task=self.task,
-                owner=owner,
-            )
+    def _request(self, lease: Lease, owner: Owner) -> AcquireRequest:
+        # An `at_least_for` that is longer than the timeout is the first lease. Renewals do not
+        # extend it, so Redis does not show them before it has passed.
+        is_late = self.auto_renewal and self.at_least_for > self.timeout
         return AcquireRequest(
-            keys=keys,
-            token=token,
+            keys=lease.keys,
+            token=lease.token,
             kind=self.kind,
             capacity=self.capacity,
             weight=self.weight,
-            lease=max(self.timeout, self.at_least_for) if seconds is None else seconds,
-            info=info,
+            lease=max(self.timeout, self.at_least_for),
+            info=info_text(
+                self.metadata,
+                renewed="later" if is_late else self.auto_renewal,
+                on_conflict=self.on_conflict,
+                task=self.task,
+                owner=owner,
+            ),
             is_renewed=self.auto_renewal and not self.at_least_for,
             reply_timeout=self.reply_timeout,
             predecessor=self.predecessor,

@@ -1,6 +1,7 @@
 """The options of locks."""
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from .. import validators
@@ -43,7 +44,7 @@ OPTION_VALIDATORS: Mapping[str, Callable[[str, Any], Any]] = {
     "reentrant": validators.flag,
     "at_least_for": validators.at_least,
     "max_hold": _optional_lease,
-    "min_replicas": validators.replicas,
+    "min_replicas": partial(validators.count, least=0, most=100),
     "release_on_commit": validators.database,
     "metadata": validators.metadata,
     "on_lost": validators.on_lost,

@@ -104,10 +104,17 @@ class QueueLock:
         thread_renewer(server, self.lock.name).cancel_release(self.lock.name, self.token)
 
     def _request(self, seconds: float) -> AcquireRequest:
-        keys = self.lock._server().keys.of(self.lock.name)
-        info = info_text(
-            self.metadata, renewed=False, on_conflict=self.lock.on_conflict, task=self.task
-        )
-        return self.lock._request(
-            keys, self.token, min(seconds, validators.MAX_LEASE_SECONDS), info
+        lock = self.lock
+        return AcquireRequest(
+            keys=lock._server().keys.of(lock.name),
+            token=self.token,
+            kind=lock.kind,
+            capacity=lock.capacity,
+            weight=lock.weight,
+            lease=min(seconds, validators.MAX_LEASE_SECONDS),
+            info=info_text(
+                self.metadata, renewed=False, on_conflict=lock.on_conflict, task=self.task
+            ),
+            is_renewed=False,
+            min_replicas=lock.min_replicas,
         )

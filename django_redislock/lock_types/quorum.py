@@ -174,7 +174,7 @@ class Quorum(BaseLock):
         self, call: AcquireCall, lease: Lease, deadline: float | None
     ) -> OnServer[bool]:
         # A grant is confirmed at once, because only full leases count.
-        request = self._request(lease.keys, lease.token, owner=call.owner)
+        request = self._request(lease, call.owner)
         request.is_renewed = False
         return lease.server, self._acquire_lease(call, lease, request, deadline)
 

@@ -1,4 +1,7 @@
-"""Send the lock signals; see `django_redislock.signals` for their arguments."""
+"""Send the lock signals, and notify a holder that lost its lock.
+
+`django_redislock.signals` describes the arguments of the signals.
+"""
 
 import logging
 from collections.abc import Callable
@@ -8,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 from django.dispatch import Signal
 
 from .. import clock
-from ..engine.leases import Hold
+from ..engine.leases import Hold, Lease, holds_of
 from ..engine.operations import Flow, Gather, Op, Sleep, Wait, changed
 from ..signals import (
     lock_acquired,
     lock_failed,
+    lock_lost,
     lock_refused,
     lock_released,
     lock_waiting,
@@ -102,6 +106,36 @@ def released(lock: "BaseLock", hold: Hold) -> None:
     """Send `lock_released` if a receiver got `lock_acquired`."""
     if hold.signals:
         hold.signals.released(lock)
+
+
+def report_loss(lease: Lease, found_by_holder: bool) -> None:
+    """Notify all holders that lost the lock with this lease, once for each lock object."""
+    lost = [hold for hold in holds_of(lease) if hold.reports_loss()]
+    for hold in {id(hold.lock): hold for hold in reversed(lost)}.values():
+        lock: BaseLock | None = hold.lock()
+        logger.error(
+            "Lock lost: name=%r using=%r fence_token=%s",
+            *(lease.keys.name, lease.server.alias, lease.fence_token),
+        )
+        send(
+            lock_lost,
+            sender=type(lock),
+            lock=lock,
+            using=hold.signals.using if hold.signals else lease.server.alias,
+            name=lease.keys.name,
+            kind=lease.kind,
+            acquisition=hold.signals,
+            token=lease.token,
+            fence_token=lease.fence_token,
+        )
+        if lock and lock.on_lost == "abort":
+            if not found_by_holder:
+                hold.abort()
+        elif lock and callable(lock.on_lost):
+            try:
+                lock.on_lost(lock)
+            except Exception:
+                logger.exception("on_lost callback failed: name=%r", lease.keys.name)
 
 
 def _call_before_wait(waits: Callable[[], None], operation: Op) -> Op:

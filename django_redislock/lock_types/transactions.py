@@ -93,7 +93,11 @@ def is_open(alias: str) -> bool:
         TransactionManagementError: Autocommit is off, so Django calls no `on_commit` function.
     """
     connection = connections[alias]
-    if _is_manual(connection):
+    if connection.in_atomic_block:  # autocommit is off inside it
+        is_manual = not connection.commit_on_exit
+    else:
+        is_manual = connection.connection is not None and not connection.autocommit
+    if is_manual:
         raise transaction.TransactionManagementError(
             f"release_on_commit needs autocommit, which is off for database {alias!r}. Call "
             "release() after the commit instead."
@@ -155,10 +159,3 @@ def _in_transaction(connection: Any) -> bool:
             return False
     except RuntimeError:
         return True
-
-
-def _is_manual(connection: Any) -> bool:
-    """Return whether autocommit is off, or was off before the outermost `atomic`."""
-    if connection.in_atomic_block:
-        return not connection.commit_on_exit
-    return connection.connection is not None and not connection.autocommit

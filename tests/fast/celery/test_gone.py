@@ -18,6 +18,7 @@ from django_redislock.celery.worker import (
     DeadExecution,
 )
 from django_redislock.identity import process_id
+from django_redislock.lock_types import QueueLock
 from django_redislock.tasks.single import queue_lock_token
 from django_redislock.testing import EmbeddedServer
 from tests.lock_tools import hanging
@@ -122,7 +123,7 @@ def test_a_lock_of_another_holder_is_left(own, task, held, whose):
     if whose == "of another process":
         assert not gone(task, process="another").is_settled()
     else:
-        held.transfer(held._request(own._keys.of(NAME), queue_lock_token("its-id")))
+        QueueLock(held, queue_lock_token("its-id"), (task.name, "its-id")).inherit(30)
         assert not gone(task).is_settled()
     assert own.get(NAME) is not None
 
