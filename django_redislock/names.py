@@ -155,24 +155,18 @@ class Template:
         self._fixed = None if fields else check_name(self._text.format(), argument)
 
     def of_call(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
-        """Return the name for a call.
+        """Return the valid name for a call.
 
         Raises:
             TypeError: The template has fields, and the arguments do not fit the signature.
-            ValueError: As in `fill()`.
-        """
-        return self._fixed or self.fill(arguments(self._signature, args, kwargs))
-
-    def fill(self, arguments: Mapping[str, Any]) -> str:
-        """Return the valid name for `arguments`, which `arguments()` returned.
-
-        Raises:
             ValueError: An argument is missing or does not support the field, or the name would be
                 empty.
         """
-        values = arguments
+        if self._fixed:
+            return self._fixed
+        values = arguments(self._signature, args, kwargs)
         if self._var_keyword:
-            values = {**arguments.get(self._var_keyword, {}), **arguments}
+            values = {**values.get(self._var_keyword, {}), **values}
         for name in self._fields:
             if name not in values:
                 raise ValueError(f"{self._label} needs {name!r}, which this call does not have")

@@ -69,16 +69,10 @@ def wait(argument: str, value: object) -> float | None:
 
 def max_hold(argument: str, value: object, timeout: object, at_least_for: object) -> float:
     """Return seconds that are longer than `timeout` and `at_least_for`."""
-    number = lease(argument, value)
-    shorter = {
-        "timeout": lease("timeout", timeout),
-        "at_least_for": at_least("at_least_for", at_least_for),
-    }
-    for name, shorter_seconds in shorter.items():
-        if number <= shorter_seconds:
-            raise ValueError(
-                f"{argument}={number:g} must be greater than {name}={shorter_seconds:g}"
-            )
+    number, minimum = lease(argument, value), at_least("at_least_for", at_least_for)
+    for name, shorter in ("timeout", lease("timeout", timeout)), ("at_least_for", minimum):
+        if number <= shorter:
+            raise ValueError(f"{argument}={number:g} must be greater than {name}={shorter:g}")
     return number
 
 
@@ -97,11 +91,6 @@ def count(argument: str, value: object, *, least: int = 1, most: int = MAX_COUNT
     if not least <= value <= most:
         raise ValueError(f"{argument} must be from {least} to {most:,}, got {value!r}")
     return int(value)  # A subclass such as an Enum can have another text.
-
-
-def replicas(argument: str, value: object) -> int:
-    """Return a number of replicas, from 0 to 100."""
-    return count(argument, value, least=0, most=100)
 
 
 def aliases(argument: str, value: object) -> list[str]:

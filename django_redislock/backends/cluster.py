@@ -165,7 +165,9 @@ class ClusterNodes(Nodes):
             return None
         if not isinstance(redirect, AskError):  # a replica, or a node without slots
             self.refresh()
-            self._await_refresh()
+            # redis-py 5 and 6 close connections during a refresh, also those that others use.
+            if self._refreshing:
+                self._refreshing.join(REFRESH_WAIT_SECONDS)
             return None
         address = redirect.host, redirect.port
         node = self._client.get_node(*address)
@@ -182,11 +184,6 @@ class ClusterNodes(Nodes):
         if not (self._refreshing and self._refreshing.is_alive()):
             self._refreshing = threading.Thread(target=self._read_slots, daemon=True)
             self._refreshing.start()
-
-    def _await_refresh(self) -> None:
-        # redis-py 5 and 6 close connections during a refresh, also those that others use.
-        if self._refreshing:
-            self._refreshing.join(REFRESH_WAIT_SECONDS)
 
     def _read_slots(self) -> None:
         with suppress(Exception):

@@ -6,7 +6,6 @@ pool of the cache, a fork could copy that pool while a thread of this package ha
 cache of the child process would then wait for that thread, which the child does not have.
 """
 
-import os
 from contextlib import suppress
 from inspect import iscoroutinefunction
 from typing import Any
@@ -42,12 +41,6 @@ def dedicated(client: Any) -> Any:
         pool = AsyncLockPool(**_options(client.connection_pool))
         return asyncio.Redis(connection_pool=pool)
     return redis.Redis(connection_pool=LockPool(**_options(client.connection_pool)))
-
-
-def is_inherited(client: Any) -> bool:
-    """Return whether the connection pool of a sync client belongs to the parent process."""
-    pid = getattr(getattr(client, "connection_pool", None), "pid", None)
-    return pid is not None and pid != os.getpid()
 
 
 class DedicatedNodes(Nodes):

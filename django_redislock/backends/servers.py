@@ -20,7 +20,7 @@ from ..keys import BUCKETS, Keys
 from ..redaction import without_secrets
 from .client_factory import ClientFactory, client_factory, unsupported_message
 from .cluster import AsyncClusterNodes, Nodes, nodes_of
-from .dedicated import aclose, dedicated, is_inherited
+from .dedicated import aclose, dedicated
 
 if TYPE_CHECKING:
     import redis
@@ -57,7 +57,8 @@ class Server:
         client = nodes_of(self._factory.make())
         # A forked child can inherit a pool while another thread of its parent has locked it.
         # redis-py 8 would wait for that thread, which the child does not have.
-        return dedicated(client) if is_inherited(client) else client
+        pid = getattr(getattr(client, "connection_pool", None), "pid", None)
+        return client if pid in (None, os.getpid()) else dedicated(client)
 
     async def async_client(self) -> AsyncClient:
         """Return the client of the running event loop. It is closed when the loop shuts down."""

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from django_redislock import locks
-from django_redislock.names import MAX_NAME_BYTES, Template, arguments, check_name
+from django_redislock.names import MAX_NAME_BYTES, Template, check_name
 from django_redislock.text import any_of
 from tests.stalls import seconds_in_scripts
 
@@ -73,7 +73,7 @@ fields = st.tuples(
 def test_a_template_cannot_access_private_attributes(text):
     spied = Spied()
     try:
-        name = Template(text, REBUILD).fill(arguments(REBUILD, (spied, spied), {}))
+        name = Template(text, REBUILD).of_call((spied, spied), {})
     except (ImproperlyConfigured, ValueError):
         return
     assert not [each for each in spied.asked if each.startswith("_") and each != "__format__"]
@@ -88,7 +88,7 @@ def test_a_template_cannot_access_private_attributes(text):
 @example("*?[a-z]")
 @example("9" * 5000)
 def test_a_value_is_never_a_template(value):
-    name = Template("rebuild:{site}", REBUILD).fill(arguments(REBUILD, (value,), {}))
+    name = Template("rebuild:{site}", REBUILD).of_call((value,), {})
 
     assert name.startswith("rebuild:")
     assert check_name(name) == name
@@ -102,7 +102,7 @@ def test_a_value_is_never_a_template(value):
 @example(("\n", "a"), ("\\n", "a"))
 def test_fields_with_different_reprs_have_different_names(one, other):
     template = Template("rebuild:{site!r}:{width!r}", REBUILD)
-    names = [template.fill(arguments(REBUILD, each, {})) for each in (one, other)]
+    names = [template.of_call(each, {}) for each in (one, other)]
     assert (names[0] == names[1]) is (one == other)
 
 
@@ -113,7 +113,7 @@ def test_a_width_from_an_argument_is_refused(width):
     """The format of `{site:{width}}` comes from the call."""
     for value in ("x", 1, 1.5, Decimal(1), True, None, 10**4000):
         with pytest.raises(ValueError, match="cannot be filled"):
-            Template("{site:{width}}", REBUILD).fill(arguments(REBUILD, (value, width), {}))
+            Template("{site:{width}}", REBUILD).of_call((value, width), {})
 
 
 # Patterns

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from django_redislock.names import (
     MAX_NAME_BYTES,
     Template,
-    arguments,
     check_name,
     fit_name,
 )
@@ -91,7 +90,7 @@ class TestFitName:
 
 
 def fill(text, *args, of=REPORT, **kwargs):
-    return Template(text, of).fill(arguments(of, args, kwargs))
+    return Template(text, of).of_call(args, kwargs)
 
 
 class TestTemplate:
