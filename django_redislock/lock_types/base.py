@@ -85,10 +85,7 @@ class AcquireCall:
     renewer: Callable[[Server, str, int], Renewer]
 
     wait_until: float | None
-    """When the flow gives up. It is the `deadline`, or ``-inf`` if `blocks_loop`."""
-
-    blocks_loop: bool = False
-    """Whether a wait would block a running event loop. Then the call does not wait."""
+    """When the flow gives up: the `deadline`, or ``-inf`` if a wait would block an event loop."""
 
     leases: list[Lease] = field(default_factory=list)
     """All leases that the call asked for."""
@@ -252,8 +249,8 @@ class BaseLock:
         call = AcquireCall(owner, self._where(), deadline, token, thread_renewer, deadline)
         if in_loop and (deadline is None or deadline > clock.now()):
             # Django's own sync code makes the same exception.
-            call.blocks_loop = not os.environ.get("DJANGO_ALLOW_ASYNC_UNSAFE")
-            call.wait_until = -math.inf if call.blocks_loop else deadline
+            may_block = os.environ.get("DJANGO_ALLOW_ASYNC_UNSAFE")
+            call.wait_until = deadline if may_block else -math.inf
         try:
             return run(self._client(call.targets[0][0]), self._acquire(call)) is not None
         except BaseException:
@@ -481,7 +478,7 @@ class BaseLock:
                 return (yield from signal_dispatch.send_while(self, call, flow))
         leases = yield from self._acquire_leases(call, call.targets)
         if not leases:
-            if call.blocks_loop:
+            if call.wait_until != call.deadline:
                 raise SynchronousOnlyOperation(
                     f"You cannot wait for lock {self.name!r} in a thread with a running event "
                     "loop, because that blocks the loop. Use 'async with' or "
