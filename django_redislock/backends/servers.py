@@ -191,7 +191,14 @@ class Servers(dict[str | None, Server]):
     """
 
     def __missing__(self, alias: str | None) -> Server:
-        return self.setdefault(alias, self[conf.cache] if alias is None else _make_server(alias))
+        if alias is None:
+            return self.setdefault(None, self[conf.cache])
+        factory = client_factory(alias)
+        if factory is None:
+            raise ImproperlyConfigured(unsupported_message(alias))
+        key_prefix = caches[alias].key_prefix
+        prefix = f"{key_prefix}:{conf.prefix}" if key_prefix else conf.prefix
+        return self.setdefault(alias, Server(alias, prefix, factory))
 
 
 servers = Servers()
@@ -201,15 +208,6 @@ servers = Servers()
 def _forget_servers(*, setting: str, **kwargs: object) -> None:
     if setting == "CACHES" or setting.startswith("REDISLOCK_"):
         servers.clear()
-
-
-def _make_server(alias: str) -> Server:
-    factory = client_factory(alias)
-    if factory is None:
-        raise ImproperlyConfigured(unsupported_message(alias))
-    key_prefix = caches[alias].key_prefix
-    prefix = f"{key_prefix}:{conf.prefix}" if key_prefix else conf.prefix
-    return Server(alias, prefix, factory)
 
 
 def _forget_clients() -> None:

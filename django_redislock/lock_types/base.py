@@ -463,7 +463,7 @@ class BaseLock:
 
         def lock(args: tuple[Any, ...], kwargs: dict[str, Any]) -> BaseLock:
             named = copy.copy(self)
-            named.name = check_name(template.of_call(args, kwargs))
+            named.name = template.of_call(args, kwargs)
             named._holds = HoldTable()
             return named
 

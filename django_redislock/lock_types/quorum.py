@@ -134,12 +134,14 @@ class Quorum(BaseLock):
             fenced = yield from self._agree_on_fence(granted)
             held = _successful(granted, fenced)
             valid = sum(not lease.lost for lease in held)
-            if valid < self.needed or _refusals(results):
+            # A server on which the name is in use for another lock type refuses.
+            refusal = next((each for each in results if isinstance(each, LockError)), None)
+            if valid < self.needed or refusal:
                 held = []
-            yield from self._release_unused([lease for lease in leases if lease not in held])
-            for lease in leases:
-                if lease not in held:
-                    end_lease(lease)
+            unused = [lease for lease in leases if lease not in held]
+            yield from self._release_unused(unused)
+            for lease in unused:
+                end_lease(lease)
         except GeneratorExit:
             raise
         except BaseException:
@@ -147,9 +149,9 @@ class Quorum(BaseLock):
                 end_lease(lease)
             yield from self._release_unused(leases)
             raise
+        if refusal:
+            raise LockError(str(refusal), lock_name=self.name)
         if not held:
-            for refusal in _refusals(results):
-                raise LockError(str(refusal), lock_name=self.name)
             self._check_failures(results + fenced, len(leases) - self.needed)
         return held
 
@@ -208,11 +210,6 @@ class Quorum(BaseLock):
                 f"Lock {self.name!r} needs {self.needed} of {len(self._servers)} servers, "
                 f"but {len(failed)} failed: {error_text(failed[0])}"
             ) from failed[0]
-
-
-def _refusals(results: Sequence[object]) -> list[LockError]:
-    """Return the errors of servers on which the name is in use for another lock type."""
-    return [result for result in results if isinstance(result, LockError)]
 
 
 def _successful(leases: Sequence[Lease], results: Sequence[Result]) -> list[Lease]:

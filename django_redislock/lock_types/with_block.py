@@ -12,10 +12,9 @@ until the block ends. `ExitMethod` returns an object that a weak reference can w
 import threading
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Concatenate, Generic, TypeAlias, TypeVar, overload
+from typing import Any, Generic, TypeAlias, TypeVar
 from weakref import ref
 
-T = TypeVar("T")
 R = TypeVar("R")
 
 BoundExit: TypeAlias = partial[Any]
@@ -29,7 +28,7 @@ class _Latest(threading.local):
 _latest = _Latest()
 
 
-class ExitMethod(Generic[T, R]):
+class ExitMethod(Generic[R]):
     """Decorator for `__exit__` and `__aexit__`: each ``with`` statement gets a bound method of its
     own.
 
@@ -39,16 +38,10 @@ class ExitMethod(Generic[T, R]):
     The bound method is a `partial`, because CPython drops a real one before the call begins.
     """
 
-    def __init__(self, function: Callable[Concatenate[T, ...], R]) -> None:
+    def __init__(self, function: Callable[..., R]) -> None:
         self._function = function
 
-    @overload
-    def __get__(self, instance: None, owner: type[T]) -> Callable[Concatenate[T, ...], R]: ...
-
-    @overload
-    def __get__(self, instance: T, owner: type[T] | None = None) -> Callable[..., R]: ...
-
-    def __get__(self, instance: T | None, owner: type[T] | None = None) -> Callable[..., R]:
+    def __get__(self, instance: object, owner: type | None = None) -> Callable[..., R]:
         if instance is None:
             return self._function
         bound = partial(self._function, instance, block=object())

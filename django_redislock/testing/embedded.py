@@ -92,7 +92,10 @@ class embedded_redis(TestContextDecorator):
 
     def disable(self) -> None:
         try:
-            self._release_locks()
+            addresses = {server.address for server, _ in self._databases.values()}
+            for lease in all_leases():
+                if lease.server.address in addresses:
+                    end_lease(lease)  # without signals
             for alias in self._databases:
                 if pool := servers[alias].pool:
                     pool.disconnect()
@@ -112,13 +115,6 @@ class embedded_redis(TestContextDecorator):
             except redis.ConnectionError:  # The test stopped it, or it was killed.
                 server.stop()
                 server.start()
-
-    def _release_locks(self) -> None:
-        """End the renewal of the locks on the servers, without signals."""
-        addresses = {server.address for server, _ in self._databases.values()}
-        for lease in all_leases():
-            if lease.server.address in addresses:
-                end_lease(lease)
 
 
 def _databases(required: Iterable[str]) -> dict[str, tuple[EmbeddedServer, int]]:
