@@ -132,7 +132,8 @@ class LockManager:
         """Create the read side of a read-write lock.
 
         Any number of readers can hold the lock at the same time, or one writer. Readers and
-        writers wait in one queue. A reader that arrives after a waiting writer waits behind it.
+        writers wait in one queue. A reader that arrives after a waiting writer waits behind it, so
+        neither side starves.
 
         A reader that acquires the lock a second time queues behind any waiting writer, which in
         turn waits for that reader. Use ``reentrant=True`` for nested readers.

@@ -8,7 +8,7 @@ from ..engine.leases import Lease
 from ..exceptions import LOSS, LockError, LockLost, LockNotOwnedError
 from ..identity import Owner
 from ..snapshots import Holding, LockInfo
-from ..text import printable, short_duration
+from ..text import age, printable, short_duration
 
 if TYPE_CHECKING:
     from .base import BaseLock
@@ -55,6 +55,5 @@ def _reason(info: LockInfo, first: Holding) -> str:
     if first.holder.task_name:
         who += f" ({first.holder.task_name})"
     more = f" and {len(info.holders) - 1} more" if len(info.holders) > 1 else ""
-    held_for = (first.expires_at - first.acquired_at).total_seconds() - first.ttl
     waiting = f", {info.waiters} waiting" if info.waiters else ""
-    return f"held by {printable(who)}{more} for {short_duration(held_for)}{waiting}"
+    return f"held by {printable(who)}{more} for {short_duration(age(first))}{waiting}"

@@ -19,9 +19,8 @@ from .options import Options
 class MultiLock(BaseLock):
     """Several mutexes: all of them are held, or none. Created by `LockManager.lock_many`.
 
-    The mutexes are acquired one after the other, sorted by name. All callers use the same order,
-    so two callers cannot wait for each other (Havender, 1968: *Avoiding deadlock in multitasking
-    systems*). `blocking_timeout` limits the total wait.
+    All callers acquire the mutexes in the same order (Havender, 1968: *Avoiding deadlock in
+    multitasking systems*).
     """
 
     kind = "mutex"

@@ -5,11 +5,7 @@ from .base import BaseLock
 
 
 class ReadLock(BaseLock):
-    """The read side of a read-write lock. Created by `LockManager.read_lock`.
-
-    Readers hold the lock together, but not while a writer holds it. A reader that arrives after a
-    waiting writer waits behind it, so neither side starves.
-    """
+    """The read side of a read-write lock. Created by `LockManager.read_lock`."""
 
     kind = "readwrite"
     capacity = validators.MAX_COUNT

@@ -39,11 +39,7 @@ class _Entered(threading.local):
 
 
 class Atomic:
-    """A lock around a database transaction. Created by `LockManager.atomic`.
-
-    It is a context manager that returns the lock, and a decorator. For a decorator, fields in the
-    lock's name get their values from the arguments of the call.
-    """
+    """A lock around a database transaction. Created by `LockManager.atomic`."""
 
     def __init__(self, lock: "Mutex", database: str) -> None:
         self._lock = lock
