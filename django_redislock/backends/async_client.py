@@ -4,6 +4,9 @@ from collections.abc import Mapping
 from inspect import signature
 from typing import Any
 
+import redis
+from redis import asyncio, sentinel
+
 from .pools import AsyncLockPool, no_maintenance_notifications
 
 SYNC_ONLY = {"connection_pool", "event_dispatcher", "himport_registry", "parser_class", "retry"}
@@ -11,6 +14,14 @@ SYNC_ONLY = {"connection_pool", "event_dispatcher", "himport_registry", "parser_
 
 SYNC_ONLY_PREFIXES = "maint", "orig_", "oss_cluster"
 """The options that a pool adds for maintenance notifications."""
+
+ASYNC_CLASSES: dict[type, Any] = {
+    sentinel.SentinelManagedSSLConnection: asyncio.sentinel.SentinelManagedSSLConnection,
+    sentinel.SentinelManagedConnection: asyncio.sentinel.SentinelManagedConnection,
+    redis.SSLConnection: asyncio.SSLConnection,
+    redis.UnixDomainSocketConnection: asyncio.UnixDomainSocketConnection,
+}
+"""The classes of connections. All others become an asyncio `Connection`."""
 
 
 def async_client(client: Any) -> Any:
@@ -20,11 +31,9 @@ def async_client(client: Any) -> Any:
         client: A client of redis-py. Its pool can be a `BlockingConnectionPool` or a
             `SentinelConnectionPool`.
     """
-    import redis
-    from redis import asyncio, sentinel
-
     pool = client.connection_pool
-    connection_class = _async_class_of(pool.connection_class)
+    known = (ASYNC_CLASSES.get(each) for each in pool.connection_class.__mro__)
+    connection_class: Any = next(filter(None, known), asyncio.Connection)
     options = {
         "max_connections": pool.max_connections,
         "connection_class": connection_class,
@@ -48,24 +57,8 @@ def async_client(client: Any) -> Any:
     return asyncio.Redis(connection_pool=pool_class(**options))
 
 
-def _async_class_of(sync_class: Any) -> Any:
-    import redis
-    from redis import asyncio, sentinel
-
-    copies: dict[type, Any] = {
-        sentinel.SentinelManagedSSLConnection: asyncio.sentinel.SentinelManagedSSLConnection,
-        sentinel.SentinelManagedConnection: asyncio.sentinel.SentinelManagedConnection,
-        redis.SSLConnection: asyncio.SSLConnection,
-        redis.UnixDomainSocketConnection: asyncio.UnixDomainSocketConnection,
-    }
-    known = (copies[each] for each in sync_class.__mro__ if each in copies)
-    return next(known, asyncio.Connection)
-
-
 def _async_sentinel(sync: Any) -> Any:
-    from redis.asyncio import Sentinel
-
-    found = Sentinel([])  # type: ignore[no-untyped-call]
+    found = asyncio.Sentinel([])  # type: ignore[no-untyped-call]
     vars(found).update(vars(sync))
     found.sentinels = [async_client(each) for each in sync.sentinels]
     return found

@@ -6,9 +6,10 @@ from collections.abc import AsyncGenerator, Container
 from contextlib import suppress
 from functools import cached_property
 from inspect import iscoroutinefunction
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 from weakref import WeakKeyDictionary
 
+import redis.asyncio
 from django.core.cache import caches
 from django.core.exceptions import ImproperlyConfigured
 from django.core.signals import setting_changed
@@ -22,12 +23,8 @@ from .client_factory import ClientFactory, client_factory, unsupported_message
 from .cluster import AsyncClusterNodes, Nodes, nodes_of
 from .dedicated import aclose, dedicated
 
-if TYPE_CHECKING:
-    import redis
-    import redis.asyncio
-
-Client: TypeAlias = "redis.Redis | Nodes"
-AsyncClient: TypeAlias = "redis.asyncio.Redis | Nodes"
+Client: TypeAlias = redis.Redis | Nodes
+AsyncClient: TypeAlias = redis.asyncio.Redis | Nodes
 
 
 class Server:
