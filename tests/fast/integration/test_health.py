@@ -76,7 +76,8 @@ def as_user(alias_on, own_server, own_redis, *rules):
 def fill(client):
     """Fill the server until it refuses writes."""
     client.config_set("maxmemory", 0)
-    client.set("stuffing", "x" * 2_000_000)
+    for number in range(100):  # the buffer of a large command would be freed soon
+        client.set(f"stuffing:{number}", "x" * 20_000)
     client.config_set("maxmemory", client.info("memory")["used_memory"] - 1_000_000)
 
 
