@@ -6,9 +6,9 @@ task. In threads it is one of the waiters, so that a single waiter needs no othe
 
 import asyncio
 import math
+import sys
 import threading
-import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from contextvars import Context
 from typing import Any
@@ -19,12 +19,12 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 from .. import clock
 from ..backends import AsyncClient, Client
 from ..backends.cluster import is_redirect
-from ..backends.dedicated import DedicatedClient, aclose, close
-from . import protocol, transport
+from ..backends.dedicated import DedicatedClient, aclose
 from .events import InterruptSafeEvent
-from .operations import Command, Flow
-from .protocol import Inbox, Message, Waiter
+from .operations import Flow, RawCommands, Sleep
+from .protocol import FINAL_REPLY_TIMEOUT_SECONDS, HEARTBEAT_SECONDS, Inbox, Message, Waiter
 from .store import REPLY_TIMEOUT_SECONDS
+from .transport import below_timeout, node_for_key
 
 POLL_SECONDS = 0.1
 """Seconds between two requests of a waiter whose client has only one connection."""
@@ -40,24 +40,51 @@ RETRY_SECONDS = 0.05
 
 
 class ReaderInbox(Inbox):
-    """An inbox with the connection of its reader."""
+    """An inbox with the connection of its reader.
 
-    def __init__(self, prefixes: Sequence[str]) -> None:
+    Args:
+        prefixes: The prefixes of its keys in Redis, one for each bucket.
+        run: `run_dedicated()` or `arun_dedicated()`.
+    """
+
+    def __init__(self, prefixes: Sequence[str], run: Callable[..., Any]) -> None:
         super().__init__(prefixes)
+        self._run = run
         self._dedicated = DedicatedClient()
 
-    def _pop(self, client: Any, left: float) -> tuple[Command, float]:
-        """Return the command that waits for a grant, and the limit for its reply.
+    def _read(self, shared: Any, left: float) -> Flow[bool]:
+        """Wait for grants, at most until the next heartbeat, and return whether Redis replied.
 
         Args:
-            client: The client of the server.
+            shared: The client of the server.
             left: Seconds until the reader gives up.
         """
-        # Before Redis 7.0.8, less than a millisecond counts as 0, which waits indefinitely.
-        seconds = max(0.002, min(left, self.heartbeat_due - clock.now()))
-        late = max(left - seconds, protocol.FINAL_REPLY_TIMEOUT_SECONDS)
-        pop: Command = ("BLPOP", *self.lists, transport.below_timeout(client, seconds))
-        return pop, seconds + min(late, REPLY_TIMEOUT_SECONDS)
+        gives_up = clock.now() + left
+        try:
+            if clock.now() >= self.heartbeat_due:
+                yield from self.heartbeat()
+            if self._can_block(shared):
+                # Before Redis 7.0.8, less than a millisecond counts as 0: no limit.
+                seconds = max(0.002, min(left, self.heartbeat_due - clock.now()))
+                late = min(max(left - seconds, FINAL_REPLY_TIMEOUT_SECONDS), REPLY_TIMEOUT_SECONDS)
+                key = self.lists[0]
+                timeout = below_timeout(node_for_key(shared, key), seconds)
+                [reply] = yield RawCommands(
+                    (("BLPOP", *self.lists, timeout),), seconds + late, key
+                )
+                self._take_in(reply)
+            else:
+                yield Sleep(min(left, POLL_SECONDS))
+                self.tell_all(True)
+            return True
+        except (ConnectionError, RedisTimeoutError) as error:
+            self.tell_all(True)  # the next acquisition shows whether Redis responds
+            if isinstance(error, RedisTimeoutError) and clock.now() >= gives_up:
+                # The time of the caller is up, so it does not ask again.
+                raise
+        except ResponseError as error:
+            self.tell_all(error)
+        return False
 
     def _take_in(self, reply: Any) -> None:
         if isinstance(reply, ResponseError):
@@ -68,17 +95,16 @@ class ReaderInbox(Inbox):
         elif reply:
             self.deliver(reply[1].decode(errors="replace"))
 
-    def _can_block(self, client: Any) -> bool:
+    def _can_block(self, shared: Any) -> bool:
         """Return whether a holder finds a connection while the reader blocks one."""
-        return self._dedicated.is_dedicated or int(client.connection_pool.max_connections) >= 4
+        return self._dedicated.is_dedicated or int(shared.connection_pool.max_connections) >= 4
 
 
 class ThreadInbox(ReaderInbox):
     """The inbox of the threads or greenlets of a process. The first waiter reads for all."""
 
-    def __init__(self, prefixes: Sequence[str], run: Callable[[Client, Flow[None]], None]) -> None:
-        super().__init__(prefixes)
-        self._run = run
+    def __init__(self, prefixes: Sequence[str], run: Callable[..., Any]) -> None:
+        super().__init__(prefixes, run)
         # A dictionary, because its changes are single steps, which no interrupt divides.
         self._reader: dict[str, tuple[Waiter, int]] = {}
         self._replies_until = math.inf
@@ -92,13 +118,14 @@ class ThreadInbox(ReaderInbox):
             while not waiter.news and (left := deadline - clock.now()) > 0:
                 reader = self._reader.setdefault("reader", reads)
                 if reader is reads:
-                    self._read(shared, left)
+                    self._replies_until = clock.now() + STUCK_SECONDS
+                    self._run(self._dedicated, shared, self._read(shared, left))
                 elif reader[1] == reads[1] or clock.now() > self._replies_until:
                     # A signal handler waits in the thread of the reader, or an interrupt kept the
                     # reader from ending.
                     self._reader.pop("reader", None)
                 else:
-                    waiter.wakeup.wait(min(left, protocol.HEARTBEAT_SECONDS))
+                    waiter.wakeup.wait(min(left, HEARTBEAT_SECONDS))
             return waiter.take_news()
         finally:
             waiter.is_waiting = False
@@ -112,40 +139,12 @@ class ThreadInbox(ReaderInbox):
                 waiter.wakeup.set()
                 return
 
-    def _read(self, shared: Client, left: float) -> None:
-        began = clock.now()
-        self._replies_until = began + STUCK_SECONDS
-        client, old = self._dedicated.client_for(shared)
-        if old:
-            close(old)
-        try:
-            if began >= self.heartbeat_due:
-                self._run(client, self.heartbeat())
-            if not self._can_block(client):
-                time.sleep(min(left, POLL_SECONDS))
-                return self.tell_all(True)
-            node = transport.node_for_key(client, self.lists[0])
-            pop, limit = self._pop(node, left)
-            self._take_in(*transport.call(node, [pop], limit))
-        except (ConnectionError, RedisTimeoutError) as error:
-            self.tell_all(True)  # the next acquisition shows whether Redis responds
-            if isinstance(error, RedisTimeoutError) and clock.now() >= began + left:
-                # The time of the caller is up, so it does not ask again.
-                raise
-        except ResponseError as error:
-            self.tell_all(error)
-
 
 class LoopInbox(ReaderInbox):
     """The inbox of the tasks of an event loop. A task of its own reads it."""
 
-    def __init__(
-        self,
-        prefixes: Sequence[str],
-        run: Callable[[AsyncClient, Flow[None]], Coroutine[Any, Any, None]],
-    ) -> None:
-        super().__init__(prefixes)
-        self._run = run
+    def __init__(self, prefixes: Sequence[str], run: Callable[..., Any]) -> None:
+        super().__init__(prefixes, run)
         self.loop = asyncio.get_running_loop()
         self._task: asyncio.Task[None] | None = None
 
@@ -155,20 +154,17 @@ class LoopInbox(ReaderInbox):
         try:
             if not waiter.news:
                 if self._task is None:
-                    self._start(shared)
+                    # With an empty context, because it is not part of the caller's request.
+                    self._task = asyncio.create_task(
+                        self._read_all(shared), name="redislock-inbox", context=Context()
+                    )
+                    self._task.add_done_callback(self._ended)
                 with suppress(TimeoutError):
                     async with asyncio.timeout(None if seconds == math.inf else seconds):
                         await waiter.wakeup.wait()
             return waiter.take_news()
         finally:
             waiter.is_waiting = False
-
-    def _start(self, shared: AsyncClient) -> None:
-        # With an empty context, because it is not part of the caller's request.
-        self._task = asyncio.create_task(
-            self._read_all(shared), name="redislock-inbox", context=Context()
-        )
-        self._task.add_done_callback(self._ended)
 
     def _ended(self, task: "asyncio.Task[None]") -> None:
         self._task = None
@@ -178,34 +174,11 @@ class LoopInbox(ReaderInbox):
         idle_since = clock.now()
         try:
             while clock.now() < idle_since + IDLE_SECONDS:
-                await self._read(shared)
+                if not await self._run(self._dedicated, shared, self._read(shared, math.inf)):
+                    await asyncio.sleep(RETRY_SECONDS)
                 if self.waiters:
                     idle_since = clock.now()
-        except asyncio.CancelledError:  # not GeneratorExit: after that nothing can be awaited
-            await self._disconnect()
-            raise
-        await self._disconnect()
-
-    async def _disconnect(self) -> None:
-        if client := self._dedicated.take():
-            await aclose(client)
-
-    async def _read(self, shared: AsyncClient) -> None:
-        client, old = self._dedicated.client_for(shared)
-        if old:
-            await aclose(old)
-        try:
-            if clock.now() >= self.heartbeat_due:
-                await self._run(client, self.heartbeat())
-            if not self._can_block(client):
-                await asyncio.sleep(POLL_SECONDS)
-                return self.tell_all(True)
-            node = transport.node_for_key(client, self.lists[0])
-            pop, limit = self._pop(node, math.inf)
-            self._take_in(*await transport.acall(node, [pop], limit))
-        except (ConnectionError, RedisTimeoutError):
-            self.tell_all(True)
-            await asyncio.sleep(RETRY_SECONDS)
-        except ResponseError as error:
-            self.tell_all(error)
-            await asyncio.sleep(RETRY_SECONDS)
+        finally:
+            is_closed = isinstance(sys.exception(), GeneratorExit)  # then nothing can be awaited
+            if not is_closed and (client := self._dedicated.take()):
+                await aclose(client)

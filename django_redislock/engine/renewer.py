@@ -9,6 +9,7 @@ import asyncio
 import logging
 import math
 import os
+import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -28,7 +29,7 @@ from . import protocol
 from .events import InterruptSafeEvent
 from .leases import Lease, should_renew
 from .operations import Flow
-from .runners import arun, run
+from .runners import arun_dedicated, run_dedicated
 
 logger = logging.getLogger("django_redislock")
 
@@ -77,23 +78,21 @@ class Renewer:
 
     def __init__(self, server: Server) -> None:
         self.server = server
+        self._worker: Any = None  # the thread or task
         self._leases: set[ref[Lease]] = set()
         self._to_release: dict[tuple[str, str], Lease] = {}
         self._wakes_at = math.inf
         self._last_grant = -math.inf
+        self._dedicated = DedicatedClient()
 
     def wake(self) -> None:
         """Wake the renewer, or start it. Raises `RuntimeError` if no thread can be started."""
         raise NotImplementedError
 
-    def is_running(self) -> bool:
-        """Return whether the thread or task exists."""
-        raise NotImplementedError
-
     def ensure_running(self) -> bool:
         """Start the renewer if it does not run, and return whether it runs."""
         try:
-            if not self.is_running():
+            if not self._worker:
                 self.wake()
         except RuntimeError:  # see `watch`
             return False
@@ -236,57 +235,43 @@ class ThreadRenewer(Renewer):
         self._wakeup = InterruptSafeEvent()
         self._starting = threading.RLock()  # re-entrant, because a signal handler may acquire
         self._in_round = threading.Lock()
-        self._thread: threading.Thread | None = None
-        self._dedicated = DedicatedClient()
 
     def wake(self) -> None:
         with self._starting:
             self._wakeup.set()
-            if self._thread is None:
-                self._start()
-
-    def is_running(self) -> bool:
-        return self._thread is not None
-
-    def _start(self) -> None:
-        self._thread = threading.Thread(target=self._run, name=THREAD_NAME, daemon=True)
-        try:
-            self._thread.start()
-        except BaseException:
-            self._thread = None  # the next lease tries again
-            raise
+            if self._worker is None:
+                self._worker = threading.Thread(target=self._run, name=THREAD_NAME, daemon=True)
+                try:
+                    self._worker.start()
+                except BaseException:
+                    self._worker = None  # the next lease tries again
+                    raise
 
     def _run(self) -> None:
         while True:
             self._wakeup.clear()
             if not self._wakeup.wait(self.seconds_to_next()) and self._ends():
-                self._disconnect()
-                return
+                break
             try:
                 self._round()
             except BaseException:  # on_lost may raise anything, and this thread continues
                 logger.exception("Renewal failed unexpectedly, will retry")
+        with self._in_round:
+            if client := self._dedicated.take():
+                close(client)
 
     def _ends(self) -> bool:
         with self._starting:
             if not self.may_end() or self._wakeup.is_set():
                 return False
-            self._thread = None
+            self._worker = None
             return True
-
-    def _disconnect(self) -> None:
-        with self._in_round:
-            if client := self._dedicated.take():
-                close(client)
 
     def _round(self) -> None:
         with self._in_round:
             for batch in self.batches():
                 try:
-                    client, old = self._dedicated.client_for(self.server.client)
-                    if old:
-                        close(old)
-                    results = run(client, batch.flow)
+                    results = run_dedicated(self._dedicated, self.server.client, batch.flow)
                 except Exception as error:
                     results = zip(batch.leases, repeat(error))
                 batch.apply(results)
@@ -306,43 +291,38 @@ class AsyncRenewer(Renewer):
         super().__init__(server)
         self.loop = asyncio.get_running_loop()
         self._wakeup = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
-        self._dedicated = DedicatedClient()
 
     def wake(self) -> None:
         self._wakeup.set()
-        if self._task is None:
+        if self._worker is None:
             # With an empty context, because its reports are not part of the caller's request.
-            self._task = asyncio.create_task(self._run(), name=THREAD_NAME, context=Context())
-            self._task.add_done_callback(self._ended)
-
-    def is_running(self) -> bool:
-        return self._task is not None
+            self._worker = asyncio.create_task(self._run(), name=THREAD_NAME, context=Context())
+            self._worker.add_done_callback(self._ended)
 
     async def _run(self) -> None:
         try:
             await self._rounds()
-        except asyncio.CancelledError:  # not GeneratorExit: after that nothing can be awaited
-            await self._disconnect()
-            raise
-        await self._disconnect()
-
-    async def _disconnect(self) -> None:
-        if client := self._dedicated.take():
-            await aclose(client)
+        finally:
+            is_closed = isinstance(sys.exception(), GeneratorExit)  # then nothing can be awaited
+            if not is_closed and (client := self._dedicated.take()):
+                await aclose(client)
 
     async def _rounds(self) -> None:
         while True:
             self._wakeup.clear()
-            if not await self._wait(self.seconds_to_next()) and self.may_end():
-                return
+            try:
+                async with asyncio.timeout(self.seconds_to_next()):
+                    await self._wakeup.wait()
+            except TimeoutError:
+                if self.may_end():
+                    return
             try:
                 await self.run_once()
             except Exception:
                 logger.exception("Renewal failed unexpectedly, will retry")
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        self._task = None
+        self._worker = None
         if not self.may_end():  # all tasks were cancelled, and the loop may go on
             asyncio.get_running_loop().call_later(RETRY_SECONDS / 10, self._resume)
 
@@ -350,21 +330,12 @@ class AsyncRenewer(Renewer):
         if not self.may_end():
             self.wake()
 
-    async def _wait(self, seconds: float) -> bool:
-        try:
-            async with asyncio.timeout(seconds):
-                return await self._wakeup.wait()
-        except TimeoutError:
-            return False
-
     async def run_once(self) -> None:
         """Renew what is due and report losses. Call it on the renewer's own loop."""
         for batch in self.batches():
             try:
-                client, old = self._dedicated.client_for(await self.server.async_client())
-                if old:
-                    await aclose(old)
-                results = await arun(client, batch.flow)
+                client = await self.server.async_client()
+                results = await arun_dedicated(self._dedicated, client, batch.flow)
             except Exception as error:
                 results = zip(batch.leases, repeat(error))
             batch.apply(results)

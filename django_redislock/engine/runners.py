@@ -15,7 +15,7 @@ from django.core.exceptions import ImproperlyConfigured
 from redis.exceptions import ConnectionError, NoScriptError, ResponseError
 
 from ..backends import AsyncClient, Client, Nodes, Server
-from ..backends.dedicated import aclose, close, dedicated
+from ..backends.dedicated import DedicatedClient, aclose, close, dedicated
 from ..exceptions import LockError
 from ..keys import LockKeys
 from . import transport
@@ -96,6 +96,22 @@ async def arun(client: AsyncClient, flow: Flow[T]) -> T:
         raise
 
 
+def run_dedicated(dedicated: DedicatedClient, shared: Client, flow: Flow[T]) -> T:
+    """Run a flow on the dedicated client that belongs to `shared`."""
+    client, old = dedicated.client_for(shared)
+    if old:
+        close(old)
+    return run(client, flow)
+
+
+async def arun_dedicated(dedicated: DedicatedClient, shared: AsyncClient, flow: Flow[T]) -> T:
+    """Async version of `run_dedicated()`."""
+    client, old = dedicated.client_for(shared)
+    if old:
+        await aclose(old)
+    return await arun(client, flow)
+
+
 class _CancelledDuringCall(asyncio.CancelledError):
     def __init__(self, reply: Any) -> None:
         super().__init__()
@@ -124,11 +140,7 @@ def _perform(client: Client, op: Op) -> Any:
 async def _aperform(client: AsyncClient, op: Op) -> Any:
     match op:
         case Call():
-            if not op.vital:
-                return await _acall(client, op)
-            if op.inbox_of and (inbox := _loop_inbox(client, op.inbox_of)).waiters:
-                return await _acall_with_inbox(client, op, inbox)
-            return await _acall_vital(client, op)
+            return await (_acall_vital if op.vital else _acall)(client, op)
         case Batch():
             return await _abatch(client, op)
         case Join():
@@ -141,23 +153,8 @@ async def _aperform(client: AsyncClient, op: Op) -> Any:
         case RawCommands():
             return await transport.acall(node_for_key(client, op.key), op.commands, op.limit)
         case Gather():
-            flows = map(_arun_on_server, op.flows)
+            flows = [_arun_on_server(server, flow) for server, flow in op.flows]
             return _checked(await asyncio.gather(*flows, return_exceptions=True))
-
-
-async def _acall_with_inbox(client: AsyncClient, call: Call, inbox: LoopInbox) -> Any:
-    def delivered(reply: Any) -> Any:
-        if isinstance(reply, bytes):
-            inbox.deliver(text(reply))
-            return 1
-        return reply
-
-    args = (*call.args[:-2], inbox.id, call.args[-1])
-    try:
-        return delivered(await _acall_vital(client, replace(call, args=args)))
-    except _CancelledDuringCall as late:
-        late.reply = delivered(late.reply)
-        raise
 
 
 # The inboxes of waiters
@@ -177,7 +174,9 @@ def _thread_inbox(client: Client, keys: LockKeys) -> ThreadInbox:
         inboxes = _thread_inboxes.setdefault(client.connection_pool, {})
     # The pid, because uWSGI forks without Python's hooks.
     key = os.getpid(), keys.inbox_group
-    return inboxes.get(key) or inboxes.setdefault(key, ThreadInbox(keys.inbox_group, run))
+    return inboxes.get(key) or inboxes.setdefault(
+        key, ThreadInbox(keys.inbox_group, run_dedicated)
+    )
 
 
 def _loop_inbox(client: AsyncClient, keys: LockKeys) -> LoopInbox:
@@ -188,7 +187,7 @@ def _loop_inbox(client: AsyncClient, keys: LockKeys) -> LoopInbox:
         inboxes = _loop_inboxes.setdefault(client.connection_pool, {})
     inbox = inboxes.get(keys.inbox_group)
     if inbox is None or inbox.loop is not asyncio.get_running_loop():
-        inbox = inboxes[keys.inbox_group] = LoopInbox(keys.inbox_group, arun)
+        inbox = inboxes[keys.inbox_group] = LoopInbox(keys.inbox_group, arun_dedicated)
     return inbox
 
 
@@ -242,19 +241,19 @@ async def _acall(client: AsyncClient, call: Call) -> Any:
 def _batch(client: Client, batch: Batch) -> list[Any]:
     wait = _wait_for_replicas(client, batch)
     replies = transport.call(client, [*map(_evalsha, batch.calls), *wait], batch.limit)
-    if unknown := _unknown_scripts(replies):
-        again = [*(_eval(batch.calls[position]) for position in unknown), *wait]
-        _insert(replies, unknown, transport.call(client, again, batch.limit))
-    return replies if batch.apart else [_unwrap(reply) for reply in replies]
+    if unknown := _unknown_scripts(batch, replies):
+        others = transport.call(client, [*map(_eval, unknown), *wait], batch.limit)
+        replies = _merged(replies, others, has_replicas=bool(wait))
+    return replies if batch.apart else list(map(_unwrap, replies))
 
 
 async def _abatch(client: AsyncClient, batch: Batch) -> list[Any]:
     wait = _wait_for_replicas(client, batch)
     replies = await transport.acall(client, [*map(_evalsha, batch.calls), *wait], batch.limit)
-    if unknown := _unknown_scripts(replies):
-        again = [*(_eval(batch.calls[position]) for position in unknown), *wait]
-        _insert(replies, unknown, await transport.acall(client, again, batch.limit))
-    return replies if batch.apart else [_unwrap(reply) for reply in replies]
+    if unknown := _unknown_scripts(batch, replies):
+        others = await transport.acall(client, [*map(_eval, unknown), *wait], batch.limit)
+        replies = _merged(replies, others, has_replicas=bool(wait))
+    return replies if batch.apart else list(map(_unwrap, replies))
 
 
 def _evalsha(call: Call) -> Command:
@@ -266,15 +265,16 @@ def _eval(call: Call) -> Command:
     return ("EVAL", call.script.source, len(call.keys), *call.keys, *call.args)
 
 
-def _unknown_scripts(replies: Sequence[Any]) -> list[int]:
-    return [n for n, reply in enumerate(replies) if isinstance(reply, NoScriptError)]
+def _unknown_scripts(batch: Batch, replies: Sequence[Any]) -> list[Call]:
+    pairs = zip(batch.calls, replies, strict=False)  # the number of replicas may follow
+    return [call for call, reply in pairs if isinstance(reply, NoScriptError)]
 
 
-def _insert(replies: list[Any], positions: Sequence[int], others: Sequence[Any]) -> None:
-    for position, reply in zip(positions, others, strict=False):
-        replies[position] = reply
-    if len(others) > len(positions):  # the number of replicas
-        replies[-1] = others[-1]
+def _merged(replies: Sequence[Any], others: Sequence[Any], *, has_replicas: bool) -> list[Any]:
+    """Return the replies of a batch, after the calls of unknown scripts were repeated."""
+    later = iter(others)
+    merged = [next(later) if isinstance(reply, NoScriptError) else reply for reply in replies]
+    return [*merged[:-1], next(later)] if has_replicas else merged
 
 
 def _wait_for_replicas(client: Any, batch: Batch) -> list[Command]:
@@ -298,8 +298,23 @@ def _unwrap(reply: Any) -> Any:
 
 
 async def _acall_vital(client: AsyncClient, call: Call) -> Any:
-    finish = _wait_if_cancelled if call.once else _repeat_if_cancelled
-    return await finish(client, call)
+    if call.once:
+        return await _wait_if_cancelled(client, call)
+    if not call.inbox_of or not (inbox := _loop_inbox(client, call.inbox_of)).waiters:
+        return await _repeat_if_cancelled(client, call)
+
+    def delivered(reply: Any) -> Any:
+        if isinstance(reply, bytes):
+            inbox.deliver(text(reply))
+            return 1
+        return reply
+
+    args = (*call.args[:-2], inbox.id, call.args[-1])
+    try:
+        return delivered(await _repeat_if_cancelled(client, replace(call, args=args)))
+    except _CancelledDuringCall as late:
+        late.reply = delivered(late.reply)
+        raise
 
 
 async def _repeat_if_cancelled(client: AsyncClient, call: Call) -> Any:
@@ -401,6 +416,5 @@ class _FlowThread(Thread):
             self.join()
 
 
-async def _arun_on_server(there: OnServer[T]) -> T:
-    server, flow = there
+async def _arun_on_server(server: Server, flow: Flow[T]) -> T:
     return await arun(await server.async_client(), flow)

@@ -474,12 +474,12 @@ def soon_idle(monkeypatch):
 
 
 def ends(book):
-    wait_until(lambda: book._thread is None)
+    wait_until(lambda: book._worker is None)
 
 
 async def aends(book):
     async def ended():
-        return book._task is None
+        return book._worker is None
 
     await until(ended)
 
@@ -488,7 +488,7 @@ def test_a_renewer_without_leases_ends_and_the_next_lease_starts_another(own_loc
     book = thread_renewer(own_locks._server(), "a")
     for _ in range(2):
         with own_locks.lock("a", timeout=0.9):
-            assert book._thread
+            assert book._worker
             renewed(own_locks, "a")
         ends(book)
 
@@ -498,7 +498,7 @@ def test_a_renewer_without_leases_ends_in_async_too(own_locks, soon_idle):
         book = loop_renewer(own_locks._server(), "a")
         for _ in range(2):
             async with own_locks.lock("a", timeout=0.9):
-                assert book._task
+                assert book._worker
                 await arenewed(own_locks, "a")
             await aends(book)
 
@@ -547,7 +547,7 @@ def test_an_idle_renewer_does_not_end_before_its_leases(own_locks, monkeypatch):
 def test_a_renewer_that_is_woken_as_it_ends_continues(own_locks, soon_idle):
     with own_locks.lock("a", timeout=1.5):
         book = thread_renewer(own_locks._server(), "a")
-        thread = book._thread
+        thread = book._worker
 
     def is_ending():
         return sys._current_frames()[thread.ident].f_code.co_name == "_ends"
