@@ -92,7 +92,7 @@ def call(
     keeps, is_kept = getattr(pool, "keeps", False) and not once, False
     try:
         deadline = None if limit is None else time.monotonic() + limit
-        replies: list[Any] = []
+        replies: list[Any]
         try:
             connection = pool.kept.pop() if keeps else None
         except IndexError:
@@ -100,27 +100,36 @@ def call(
         if connection and connection.pid != os.getpid():  # of the parent process
             pool.release(connection)
             connection = None
-        if connection:
-            send = partial(_attempt, connection, commands, deadline)
+        while True:
+            was_idle = connection is not None
+            if not connection:
+                connection = get_connection(pool, deadline, urgent=urgent)
+                # Since redis-py 7.0, a pool that listens for maintenance notifications hands out
+                # connections on which somebody left a reply unread.
+                listens = getattr(pool, "maint_notifications_enabled", None)
+                if listens and listens() and connection.can_read():
+                    connection.disconnect()
             try:
                 if deadline is None:
                     replies = connection.retry.call_with_retry(
-                        send, lambda error: connection.disconnect()
+                        partial(_attempt, connection, commands),
+                        lambda error, broken=connection: broken.disconnect(),
                     )
                 else:
-                    replies = send()
-            except ConnectionError:  # the server may have closed it
-                pool.release(connection)
+                    replies = _attempt(connection, commands, deadline)
+                break
+            except ConnectionError:
+                if not was_idle:
+                    raise
+                pool.release(connection)  # the server may have closed it
                 connection = None
-        if not connection:
-            connection = get_connection(pool, deadline, urgent=urgent)
-            replies = _attempt_on(pool, connection, commands, deadline)
         if deadline is not None:
             _last_replies[pool] = time.monotonic()
         for reply in replies:
             if isinstance(reply, ResponseError) and is_readonly(reply):
                 connection.disconnect()  # new connections may lead to the new primary
-                _disconnect_idle(pool)
+                if "inuse_connections" in signature(pool.disconnect).parameters:
+                    pool.disconnect(inuse_connections=False)  # redis-py 5 cannot, and would block
                 keeps = False
         # redis-py marks connections to a server that will be replaced.
         if keeps and not getattr(connection, "should_reconnect", bool)():
@@ -168,7 +177,8 @@ async def acall(
     exchange: Any = _acall_nodes if isinstance(client, Nodes) else _acall_server
     has_reply = False
     try:
-        pool = node_for_commands(client, commands).connection_pool
+        first = client.client_for(key_of(commands[0])) if isinstance(client, Nodes) else client
+        pool = first.connection_pool
         gate = loop_gates.get(pool) or loop_gates.setdefault(pool, LoopGate(pool.max_connections))
         await gate.enter(limit, is_urgent=urgent)
         try:
@@ -192,33 +202,23 @@ async def acall(
 async def _acall_nodes(
     nodes: Nodes, commands: Sequence[Command], once: bool, urgent: bool
 ) -> list[Any]:
-    try:
-        return await _aroute(nodes, commands, once, urgent)
-    except ConnectionError as error:
-        # An idle connection was closed, or a refresh of the slots closed it while it was in use.
-        # The node may no longer be the right one.
-        if once or is_exhausted(error):
-            raise
-    return await _aroute(nodes, commands, once, urgent)
-
-
-async def _aroute(
-    nodes: Nodes, commands: Sequence[Command], once: bool, urgent: bool
-) -> list[Any]:
-    steps, replies = route(nodes, commands, None), None
-    try:
-        while True:
-            pause, node, sent = steps.send(replies)
-            await asyncio.sleep(pause)
-            replies = await _acall_server(node, sent, once, urgent) if node else None
-    except StopIteration as end:
-        routed: list[Any] = end.value
-        return routed
-
-
-def node_for_commands(client: Any, commands: Sequence[Command]) -> Any:
-    """Return the client of the server that gets the first of the commands."""
-    return client.client_for(key_of(commands[0])) if isinstance(client, Nodes) else client
+    may_repeat = not once
+    while True:
+        steps, replies = route(nodes, commands, None), None
+        try:
+            while True:
+                pause, node, sent = steps.send(replies)
+                await asyncio.sleep(pause)
+                replies = await _acall_server(node, sent, once, urgent) if node else None
+        except StopIteration as end:
+            routed: list[Any] = end.value
+            return routed
+        except ConnectionError as error:
+            # An idle connection was closed, or a refresh of the slots closed it while it was in
+            # use. The node may no longer be the right one.
+            if not may_repeat or is_exhausted(error):
+                raise
+            may_repeat = False
 
 
 def node_for_key(client: Any, key: str) -> Any:
@@ -242,23 +242,6 @@ def _pack(commands: Sequence[Command]) -> bytes:
 
 
 # Sync
-
-
-def _attempt_on(
-    pool: Any, connection: Any, commands: Sequence[Command], deadline: float | None
-) -> list[Any]:
-    """Send commands on a connection that the pool has handed out, and return the replies."""
-    # Since redis-py 7.0, a pool that listens for maintenance notifications hands out connections
-    # on which somebody left a reply unread.
-    listens = getattr(pool, "maint_notifications_enabled", None)
-    if listens and listens() and connection.can_read():
-        connection.disconnect()
-    if deadline is not None:
-        return _attempt(connection, commands, deadline)
-    replies: list[Any] = connection.retry.call_with_retry(
-        partial(_attempt, connection, commands), lambda error: connection.disconnect()
-    )
-    return replies
 
 
 def _attempt(
@@ -313,7 +296,16 @@ async def _acall_server(
                 connection = None
         if not connection:
             connection = await _aget_connection(pool, urgent)
-            replies = await _aattempt_on(pool, connection, commands, once)
+            listens = getattr(pool, "maint_notifications_enabled", None)  # see `call`
+            if once or (listens and listens() and await connection.can_read()):
+                await connection.disconnect()
+            send = _asend_and_read if isinstance(pool, AsyncNode) else _asend_on_idle
+            if once:
+                replies = await _asend_and_read(connection, commands)
+            else:
+                replies = await connection.retry.call_with_retry(
+                    partial(send, connection, commands), lambda error: connection.disconnect()
+                )
         for reply in replies:
             if isinstance(reply, ResponseError) and is_readonly(reply):
                 await connection.disconnect()
@@ -327,21 +319,6 @@ async def _acall_server(
         if connection and not is_kept:
             with suppress(KeyError):  # as above
                 await pool.release(connection)
-
-
-async def _aattempt_on(
-    pool: Any, connection: Any, commands: Sequence[Command], once: bool
-) -> list[Any]:
-    listens = getattr(pool, "maint_notifications_enabled", None)  # see `_attempt_on`
-    if once or (listens and listens() and await connection.can_read()):
-        await connection.disconnect()
-    if once:
-        return await _asend_and_read(connection, commands)
-    send = _asend_and_read if isinstance(pool, AsyncNode) else _asend_on_idle
-    replies: list[Any] = await connection.retry.call_with_retry(
-        partial(send, connection, commands), lambda error: connection.disconnect()
-    )
-    return replies
 
 
 async def _asend_on_idle(connection: Any, commands: Sequence[Command]) -> list[Any]:
@@ -444,7 +421,13 @@ def _connect_within(pool: Any, seconds: float) -> Any:
 
     def connect() -> None:
         try:
-            outcome.append(_get_healthy(pool))
+            connection = pool.get_connection(*_COMMAND_NAME)
+            try:
+                connection.check_health()
+            except BaseException:
+                pool.release(connection)
+                raise
+            outcome.append(connection)
         except Exception as error:
             outcome.append(error)
         arrived.release()
@@ -475,21 +458,6 @@ def _connect_within(pool: Any, seconds: float) -> Any:
         abandoned.append(True)
         put_back()
         raise
-
-
-def _get_healthy(pool: Any) -> Any:
-    connection = pool.get_connection(*_COMMAND_NAME)
-    try:
-        connection.check_health()
-    except BaseException:
-        pool.release(connection)
-        raise
-    return connection
-
-
-def _disconnect_idle(pool: Any) -> None:
-    if "inuse_connections" in signature(pool.disconnect).parameters:  # redis-py 5 blocks without
-        pool.disconnect(inuse_connections=False)
 
 
 def below_timeout(client: Any, seconds: float) -> float:
