@@ -1,9 +1,8 @@
 """Read the history: holds that ended, acquisitions that were refused, and event rates."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from itertools import chain
 from typing import Any, TypeAlias
 
 from ..conf import conf
@@ -15,7 +14,7 @@ from ..snapshots import Event, Rates
 from ..text import printable
 from .operations import Batch, Call, Flow
 from .parsing import moment, number, pairs, parse_holder, parse_or_none, parse_reply, seconds
-from .queries import REPLY_TIMEOUT_SECONDS
+from .store import REPLY_TIMEOUT_SECONDS
 
 RATES = ("acquired", "refused", "expired", "forced", "lost")
 RATE_MINUTES = 60
@@ -43,7 +42,7 @@ class EventStream:
 
     parse: Callable[[Entry], Event]
 
-    max_age_ms: int | None
+    max_age: timedelta | None
     """Older events are not needed. None: all are."""
 
     max_events: int
@@ -72,6 +71,11 @@ class EventStream:
     def is_full(self) -> bool:
         return self.count >= self.max_events
 
+    def next_part(self) -> tuple[str, int | str]:
+        """Return the arguments by which a script returns the next part of the stream."""
+        age = self.max_age
+        return self.cursor, "" if age is None else round(age.total_seconds() * 1000)
+
     def add(self, reply: Any) -> None:
         """Add the part of the stream that a script returned."""
         has_more, cursor, entries, self.length, oldest = reply
@@ -79,8 +83,8 @@ class EventStream:
         for entry in map(pairs, entries):
             if event := parse_or_none(self.parse, entry):
                 self._add((event.name, entry.get("token")), event)
-        if not has_more and self.open_losses and self.max_age_ms is not None:
-            self.max_age_ms, has_more = None, True
+        if not has_more and self.open_losses and self.max_age is not None:
+            self.max_age, has_more = None, True
         is_done = not has_more or (self.is_full and not self.open_losses)
         self.cursor = "" if is_done else cursor
 
@@ -131,11 +135,8 @@ def history(keys: Keys, name: str | None, limit: int) -> Flow[tuple[Event, ...]]
         events[:] = _newest_first([*events, *stream.events()])[:limit]
 
     buckets = range(BUCKETS) if name is None else [keys.of(name).bucket]
-    streams = {
-        bucket: [EventStream(parse, None, limit) for parse in STREAMS.values()]
-        for bucket in buckets
-    }
-    yield from _read(keys, streams, add, name=name or "", max_entries=max(limit, MIN_ENTRIES))
+    entries = max(limit, MIN_ENTRIES)
+    yield from _read(keys, buckets, {}, limit, add, name=name or "", max_entries=entries)
     return tuple(events)
 
 
@@ -163,14 +164,7 @@ def recent(keys: Keys, age: timedelta, broken_age: timedelta, max_events: int) -
         events.extend(stream.events())
 
     ages = {"ended": age, "broken": broken_age, "refused": age}
-    streams = {
-        bucket: [
-            EventStream(parse, round(ages[name].total_seconds() * 1000), max_events)
-            for name, parse in STREAMS.items()
-        ]
-        for bucket in range(BUCKETS)
-    }
-    yield from _read(keys, streams, add, is_brief=True)
+    yield from _read(keys, range(BUCKETS), ages, max_events, add, is_brief=True)
     return Recent(
         tuple(_newest_first(events)),
         min(oldest, default=None),
@@ -201,7 +195,9 @@ def rates(keys: Keys) -> Flow[Rates]:
 
 def _read(
     keys: Keys,
-    streams: dict[int, list[EventStream]],
+    buckets: Iterable[int],
+    ages: Mapping[str, timedelta],
+    max_events: int,
     add: Callable[[EventStream], None],
     *,
     name: str = "",
@@ -209,17 +205,19 @@ def _read(
     is_brief: bool = False,
 ) -> Flow[None]:
     """Read the streams of each bucket: a part of all buckets in the first round trip, then bucket
-    by bucket. `add` gets each stream after it was read. The stream is deleted then, because all of
-    them together take much memory."""
+    by bucket. `ages` has the age of the oldest events of each stream, unless all are needed. `add`
+    gets each stream after it was read. The stream is deleted then, because all of them together
+    take much memory."""
+    streams = {
+        bucket: [EventStream(parse, ages.get(key), max_events) for key, parse in STREAMS.items()]
+        for bucket in buckets
+    }
 
     def read_next(some: dict[int, list[EventStream]]) -> Flow[None]:
         limit = min(MAX_ENTRIES // (len(STREAMS) * len(some)), max_entries)
         calls = []
         for bucket, its_streams in some.items():
-            wanted = chain.from_iterable(
-                (stream.cursor, "" if stream.max_age_ms is None else stream.max_age_ms)
-                for stream in its_streams
-            )
+            wanted = [each for stream in its_streams for each in stream.next_part()]
             args = (name, limit, int(is_brief), *wanted, conf.history)
             calls.append(Call(HISTORY, keys.history(bucket), args))
         replies = yield Batch(tuple(calls), REPLY_TIMEOUT_SECONDS)

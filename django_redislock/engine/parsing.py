@@ -35,6 +35,14 @@ def parse_or_none(parse: Callable[..., T], *values: Any) -> T | None:
         return None
 
 
+def parse_all(
+    parse: Callable[..., T | None], rows: Iterable[Iterable[Any]], *more: Any
+) -> list[T]:
+    """Return what `parse` makes of the values of each row and `more`, without None."""
+    parsed = [parse_or_none(parse, *row, *more) for row in rows]
+    return [each for each in parsed if each is not None]
+
+
 class HolderRecord(NamedTuple):
     """The record of a holder. Times and durations are in milliseconds."""
 

@@ -20,7 +20,8 @@ from ..names import check_name, could_match, matcher
 from ..snapshots import Holding, LockInfo, Page, Waiter
 from ..text import printable
 from .operations import Batch, Call, Flow
-from .parsing import moment, number, pairs, parse_holder, parse_or_none, parse_reply, seconds
+from .parsing import moment, number, pairs, parse_all, parse_holder, parse_reply, seconds
+from .store import REPLY_TIMEOUT_SECONDS
 
 T = TypeVar("T")
 
@@ -30,11 +31,12 @@ MAX_ROWS = 200
 MAX_NAMES = 2000
 """The names that one round trip reads at most."""
 
-REPLY_TIMEOUT_SECONDS = 5.0
-"""How long to wait for a reply. A listing may have other servers to read."""
-
 IndexEntry: TypeAlias = tuple[float, int, str]
 """When the last lease of a lock expires (ms), its bucket and its name. Pages have this order."""
+
+Found: TypeAlias = tuple[int, list[str], list[LockInfo] | None]
+"""How many locks there are, the names from `start` to `stop`, and these locks, or None if they are
+still to be read."""
 
 
 def get(keys: Keys, name: str, reply_timeout: float | None = None) -> Flow[LockInfo | None]:
@@ -71,7 +73,16 @@ def page(keys: Keys, pattern: str | None, start: int, stop: int) -> Flow[Page]:
     """
     if pattern is not None and not could_match(pattern):
         return Page((), 0)
-    read = partial(_page, pattern=pattern, start=start, stop=stop)
+
+    def read(keys: Keys) -> Flow[Page]:
+        in_order = _first if pattern is None and stop <= MAX_NAMES else partial(_matching, pattern)
+        total, names, infos = yield from in_order(keys, start, stop)
+        if infos is None:
+            infos = yield from _get_many(keys, names)
+            order = {name: place for place, name in enumerate(names)}
+            infos.sort(key=lambda info: order[info.name])
+        return Page(tuple(infos), total)
+
     return (yield from _across_buckets(keys, read))
 
 
@@ -81,8 +92,7 @@ def queue(keys: Keys, name: str, limit: int) -> Flow[tuple[Waiter, ...]]:
     wanted = (lock.queue, lock.waiting, lock.inboxes, lock.history)
     reply = yield Call(QUEUE, wanted, (limit, conf.history), limit=REPLY_TIMEOUT_SECONDS)
     now, members = parse_reply(reply)
-    waiters = [parse_or_none(_waiter, *member, int(now)) for member in members]
-    return tuple(waiter for waiter in waiters if waiter)
+    return tuple(parse_all(_waiter, members, int(now)))
 
 
 class LockStream:
@@ -137,28 +147,8 @@ def _across_buckets(keys: Keys, read: Callable[[Keys], Flow[T]]) -> Flow[T]:
     return (yield from read(replace(keys, has_nodes=True)))
 
 
-def _page(keys: Keys, pattern: str | None, start: int, stop: int) -> Flow[Page]:
-    infos: list[LockInfo] | None = None
-    if pattern is None and stop <= MAX_NAMES:
-        total, names, infos = yield from _first(keys, start, stop)
-    else:
-        total, names = yield from _matching(keys, pattern, start, stop)
-    if infos is None:
-        infos = yield from _get_many(keys, names)
-        order = {name: place for place, name in enumerate(names)}
-        infos.sort(key=lambda info: order[info.name])
-    return Page(tuple(infos), total)
-
-
-def _first(
-    keys: Keys, start: int, stop: int
-) -> Flow[tuple[int, list[str], list[LockInfo] | None]]:
-    """Read the locks that expire first.
-
-    Returns:
-        How many locks are held, the names from `start` to `stop`, and the locks themselves if one
-        call can read them.
-    """
+def _first(keys: Keys, start: int, stop: int) -> Flow[Found]:
+    """Read the held locks that expire first."""
     if not keys.has_nodes:
         buckets = chain.from_iterable(map(keys.inspect, range(BUCKETS)))
         with_rows = stop - start <= MAX_ROWS
@@ -179,11 +169,8 @@ def _first(
     return total, [name for _, _, name in sorted(entries)[start:stop]], None
 
 
-def _matching(
-    keys: Keys, pattern: str | None, start: int, stop: int
-) -> Flow[tuple[int, list[str]]]:
-    """Return how many held locks match, and the names from `start` to `stop` of those that expire
-    first."""
+def _matching(pattern: str | None, keys: Keys, start: int, stop: int) -> Flow[Found]:
+    """Read the names of the held locks that match, and expire first."""
     matches, cursors = matcher(pattern), dict.fromkeys(range(BUCKETS), "0")
     seen: set[str] = set()
     first: list[IndexEntry] = []
@@ -194,7 +181,7 @@ def _matching(
         seen |= found.keys()
         if len(first) > 2 * stop + MAX_NAMES:  # keep no more than needed, but sort seldom
             first = sorted(first)[:stop]
-    return len(seen), [name for _, _, name in sorted(first)[start:stop]]
+    return len(seen), [name for _, _, name in sorted(first)[start:stop]], None
 
 
 def _scan(keys: Keys, cursors: dict[int, str]) -> Flow[list[IndexEntry]]:
@@ -244,19 +231,14 @@ def lock_rows(locks: Sequence[LockKeys], reply_timeout: float | None = None) -> 
 
 
 def _lock_infos(now: str, rows: Iterable[tuple[str, int, Iterable[str]]]) -> list[LockInfo]:
-    infos = [parse_or_none(_lock_info, *row, int(now)) for row in rows]
-    return [info for info in infos if info]
+    return parse_all(_lock_info, rows, int(now))
 
 
 def _lock_info(name: str, waiters: int, flat: Iterable[str], now: int) -> LockInfo | None:
     """Parse a row. Return None if the lock has no holder and no waiter."""
     fields = pairs(flat)
-    parsed = [
-        parse_or_none(_holding, field[2:], record, now)
-        for field, record in fields.items()
-        if field.startswith("h:")
-    ]
-    holders = [holding for holding in parsed if holding]
+    records = [(field[2:], text) for field, text in fields.items() if field.startswith("h:")]
+    holders = parse_all(_holding, records, now)
     if not (holders or waiters):
         return None
     state = "waiting"
