@@ -5,10 +5,6 @@
 
 local MAX_FENCE = 9007199254740991 -- 2^53 - 1: a score from here on cannot grow
 
-local function as_text(us)
-  return string.format('%.0f', us)
-end
-
 -- Return the ms since `arrived` (us), or 0 if the clock was set back.
 local function waited_since(arrived)
   return math.max(0, math.floor((now_us - arrived) / 1000))
@@ -58,8 +54,8 @@ local function save_holder(lock, token, holder)
   redis.call('ZADD', lock.index, lock.latest, lock.name)
 end
 
--- Store a change of a holder. A full server denies a script the first write that adds data, but
--- not a later one, so this begins with a write that adds none.
+-- Store a change of a holder. A full server denies a script the first write if it adds data, but no
+-- later write, so this begins with a write that adds none.
 local function update_holder(lock, token, holder)
   redis.call('PERSIST', lock.key)
   save_holder(lock, token, holder)
@@ -68,7 +64,7 @@ end
 -- Make `token` a holder. `request` has its weight, lease and info, and `arrived` is in us. Return
 -- the fencing token: larger than all earlier ones, also after the server lost its data.
 local function add_holder(lock, token, request, arrived, expires)
-  local fence = as_text(math.max(now_us, last_fence(lock.index) + 1))
+  local fence = string.format('%.0f', math.max(now_us, last_fence(lock.index) + 1))
   lock.used = lock.used + request.weight
   save_holder(lock, token, {
     weight = request.weight, expires = expires, fence = fence, acquired = now_ms,

@@ -32,10 +32,9 @@
 -- how many events each stream keeps (0: no history). With a history, the hash of a lock stays for
 -- an hour after its last lease, so that a later script can record the expiry.
 --
--- A script touches its KEYS, and keys that start with them: the streams of `history`, the keys of
--- `inboxes`, and the hashes of other locks of the bucket whose leases have expired. A caller does
--- not know which waiters get a grant or which locks have expired, so it passes prefixes. All of
--- these keys are in the slot of the KEYS.
+-- A script touches its KEYS, and keys of the same slot that start with them: the streams of
+-- `history`, the keys of `inboxes`, and the hashes of other locks of the bucket that have expired.
+-- The caller passes prefixes, because it does not know these waiters and locks.
 --
 -- Other programs can write here too. A record or a number that does not parse counts as missing,
 -- and a key of another type as empty. So one bad lock never blocks another lock.

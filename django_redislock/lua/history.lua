@@ -16,9 +16,7 @@
 --> _common.lua
 
 local index, locks, history = unpack(KEYS)
-local name, limit, is_brief, ended_from, ended_age, broken_from, broken_age, refused_from,
-  refused_age = unpack(ARGV)
-limit, is_brief = tonumber(limit), is_brief == '1'
+local name, limit, is_brief = ARGV[1], tonumber(ARGV[2]), ARGV[3] == '1'
 
 -- One round trip may have a call for each bucket. Together they remove MAX_EXPIRED locks.
 remove_expired_locks(
@@ -34,7 +32,9 @@ local function shortened(event)
   return event
 end
 
-local function events(stream, cursor, age)
+-- Return the next events of a stream, with the arguments from `at` on.
+local function events(stream, at)
+  local cursor, age = ARGV[at], ARGV[at + 1]
   if cursor == '' or limit == 0 then return { 0, '', {}, 0, {} } end
   local oldest_id = age == '' and '-' or now - age
   local entries = read('XREVRANGE', history .. stream, cursor, oldest_id, 'COUNT', limit)
@@ -56,8 +56,6 @@ end
 
 return cjson.encode({
   now_ms,
-  events('ended', ended_from, ended_age),
-  events('broken', broken_from, broken_age),
-  events('refused', refused_from, refused_age),
+  events('ended', 4), events('broken', 6), events('refused', 8),
   limit == 0 and read('HGETALL', history .. 'rates') or {},
 })
