@@ -370,8 +370,7 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
             return self.log_change(request, ActiveLock(name=holder.name), text)
 
     def _complete(self, entry: Any, text: str) -> None:
-        """Write to the entry what the release did. Without that, it says still that the release
-        was requested."""
+        """Write to the entry what was done. Without that, it still says what was requested."""
         if entry is None:  # a subclass may write no entries
             return
         try:
@@ -417,7 +416,7 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         task_id, terminate = holding.holder.task_id or "", "terminate" in request.POST
         task = printable(f"{holding.holder.task_name}[{task_id}]")
         try:
-            self._log(request, holder, holding, holders.REVOKED)
+            entry = self._log(request, holder, holding, holders.REVOKING)
             logger.warning(
                 "Revoking a task in the admin: task=%s name=%r using=%r user=%r fence_token=%d"
                 " terminate=%s",
@@ -425,6 +424,7 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
                 *(holding.fence_token, terminate),
             )
             workers = revoke(task_id, terminate=terminate)
+            self._complete(entry, holders.log_text(holder, holding, holders.REVOKED))
         except Exception as error:  # the brokers' libraries have no common class of errors
             logger.exception("Task not revoked in the admin: task=%s", task)
             level = messages.ERROR

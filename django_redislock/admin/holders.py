@@ -129,8 +129,9 @@ def check_holders(
 REQUESTED = "Force-release requested"
 RELEASED = "Force-released"
 NOT_RELEASED = "Not released, because the holder no longer had the lock"
+REVOKING = "Revocation of the task of the holder requested"
 REVOKED = "Revoked the task of the holder"
-LOG_EVENTS = (REQUESTED, RELEASED, NOT_RELEASED, REVOKED)  # in the log of admin actions
+LOG_EVENTS = (REQUESTED, RELEASED, NOT_RELEASED, REVOKING, REVOKED)  # in the admin's log
 MAX_NAMES = 5  # of locks in a message
 
 

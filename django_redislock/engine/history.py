@@ -1,5 +1,6 @@
 """Read the history: holds that ended, acquisitions that were refused, and event rates."""
 
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -127,16 +128,34 @@ class Recent:
     """No event since then was dropped or left out. None if none ever was."""
 
 
-def history(keys: Keys, name: str | None, limit: int) -> Flow[tuple[Event, ...]]:
-    """Return the latest events, the newest first."""
+def history(
+    keys: Keys,
+    name: str | None,
+    limit: int,
+    *,
+    matches: Callable[[Event], bool] | None = None,
+    age: timedelta | None = None,
+) -> Flow[tuple[Event, ...]]:
+    """Return the latest events, the newest first.
+
+    Args:
+        keys: The keys.
+        name: The name of a lock; None means all.
+        limit: The maximum number of events.
+        matches: Returns whether an event is wanted. Then all events are read, bucket by bucket.
+        age: The age of the oldest events; None means all.
+    """
     events: list[Event] = []
 
     def add(stream: EventStream) -> None:
-        events[:] = _newest_first([*events, *stream.events()])[:limit]
+        found = filter(matches, stream.events()) if matches else stream.events()
+        events[:] = _newest_first([*events, *found])[:limit]
 
     buckets = range(BUCKETS) if name is None else [keys.of(name).bucket]
-    entries = max(limit, MIN_ENTRIES)
-    yield from _read(keys, buckets, {}, limit, add, name=name or "", max_entries=entries)
+    ages = {} if age is None else dict.fromkeys(STREAMS, age)
+    wanted = sys.maxsize if matches else limit
+    entries = max(wanted, MIN_ENTRIES)
+    yield from _read(keys, buckets, ages, wanted, add, name=name or "", max_entries=entries)
     return tuple(events)
 
 

@@ -14,6 +14,9 @@ from ..text import parse_duration, printable
 NOT_DONE, USAGE = 1, 2
 """Exit statuses: the lock is not held, or the operation failed; wrong usage."""
 
+MAX_ROWS = 10_000
+"""The largest ``--limit``, so that no command takes much memory."""
+
 T = TypeVar("T")
 N = TypeVar("N", int, float)
 
@@ -53,5 +56,5 @@ pattern = argument(partial(check_name, argument="PATTERN"))
 duration = argument(parse_duration)
 lease = argument(lambda text: validators.lease("the lease", parse_duration(text)))
 interval = argument(partial(between, 0.1, 3600, parse_duration))
-limit = argument(partial(between, 1, validators.MAX_COUNT, int))
+limit = argument(partial(between, 1, MAX_ROWS, int))
 exit_status = argument(partial(between, 0, 255, int))

@@ -92,10 +92,12 @@ def replace_this_process(parent: str, *argv: str) -> NoReturn:
         signal.signal(number, signal.SIG_DFL)
     try:
         os.execvp(argv[0], argv)  # noqa: S606  the caller chose the command
-    except OSError as error:
-        print(f"locks run: {argv[0]!r}: {error.strerror}", file=sys.stderr, flush=True)
+    except (OSError, ValueError) as error:  # ValueError: an empty text
+        reason = getattr(error, "strerror", error)
+        print(f"locks run: {argv[0]!r}: {reason}", file=sys.stderr, flush=True)
         # The exit statuses of a shell: not found, cannot be executed.
-        sys.exit(127 if error.errno in (errno.ENOENT, errno.ENOTDIR) else 126)
+        is_missing = getattr(error, "errno", None) in (None, errno.ENOENT, errno.ENOTDIR)
+        sys.exit(127 if is_missing else 126)
 
 
 if __name__ == "__main__":

@@ -205,8 +205,8 @@ class WatchApp(App[Exception]):
     async def action_release(self) -> None:
         if (info := self.selected) is None or not info.holders:
             return
-        holds = [release.Hold(info.name, holding) for holding in info.holders]
-        question = "\n".join(release.question(holds))
+        holds = [release.Hold.of(info.name, holding) for holding in info.holders]
+        question = "\n".join([*release.explanation(holds), release.question(holds)])
         if await self.push_screen_wait(Question(question)):
             _, failures = await in_thread(release.release, self.manager, holds)
             self.read_now.set()

@@ -2,15 +2,20 @@
 
 import math
 import time
+from collections.abc import Sequence
+from datetime import timedelta
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandParser
 
+from ...backends import servers
 from ...conf import conf
+from ...engine import history
+from ...engine.runners import run as run_flow
 from ...manager import LockManager
 from ...snapshots import Event
 from ...text import any_of
-from ...validators import MAX_COUNT
+from ...validators import MAX_LEASE_SECONDS
 from ..arguments import add_format, add_pattern, duration, limit
 from ..formatting import OUTCOMES, json_text, record_facts, write_events, write_json
 
@@ -43,22 +48,22 @@ def run(command: BaseCommand, manager: LockManager, options: dict[str, Any]) -> 
         command.stdout.write("No history." if conf.history else "No history is kept.")
 
 
-def matching_events(manager: LockManager, options: dict[str, Any]) -> list[Event]:
-    """Return the latest matching events, reading as far back as necessary."""
-    pattern, outcomes, limit = options["pattern"], options["outcome"], options["limit"]
+def matching_events(manager: LockManager, options: dict[str, Any]) -> Sequence[Event]:
+    pattern, outcomes, since = options["pattern"], options["outcome"], options["since"]
     is_name = pattern is not None and not {"*", "?"} & set(pattern)
-    matches = any_of((pattern or "*",)).match
-    since, count = time.time() - options["since"], limit
-    while True:
-        events = manager.history(pattern if is_name else None, count)
-        found = [
-            event
-            for event in events
-            if event.at.timestamp() >= since
-            and matches(event.name)
-            and event.outcome in (outcomes or OUTCOMES)
-        ]
-        is_last = len(events) < count or events[-1].at.timestamp() < since or count == MAX_COUNT
-        if is_last or len(found) >= limit:
-            return found[:limit]
-        count = min(count * 10, MAX_COUNT)
+    has_name, began = any_of((pattern or "*",)).match, time.time() - since
+
+    def matches(event: Event) -> bool:
+        is_wanted = event.outcome in (outcomes or OUTCOMES) and has_name(event.name)
+        return bool(is_wanted and event.at.timestamp() >= began)
+
+    is_filtered = outcomes or since < math.inf or not (pattern is None or is_name)
+    server = servers[manager.alias]
+    flow = history.history(
+        server.keys,
+        pattern if is_name else None,
+        options["limit"],
+        matches=matches if is_filtered else None,
+        age=timedelta(seconds=since) if since < MAX_LEASE_SECONDS else None,
+    )
+    return run_flow(server.client, flow)

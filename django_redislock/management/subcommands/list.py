@@ -13,7 +13,7 @@ from ..arguments import add_format, add_pattern, limit
 from ..formatting import HEADER, lock_cells, lock_facts, urgency, write_json
 from ..output import plain, write_table
 
-MAX_ROWS = 1000
+DEFAULT_ROWS = 1000
 """Rows of the table without --limit, so that a long list takes little memory."""
 
 HELP = "List the active locks: stale locks first, then the locks with the most waiters."
@@ -49,4 +49,4 @@ def first_page(infos: Iterable[LockInfo]) -> Page:
     """Return the first rows of a table of very many locks."""
     read = count()
     counted = (info for info, _ in zip(infos, read, strict=False))
-    return Page(tuple(nsmallest(MAX_ROWS, counted, key=urgency)), total=next(read))
+    return Page(tuple(nsmallest(DEFAULT_ROWS, counted, key=urgency)), total=next(read))

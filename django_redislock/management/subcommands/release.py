@@ -23,8 +23,18 @@ WARNING = "A release does not stop a holder, which works alongside the next one 
 
 
 class Hold(NamedTuple):
+    """What is kept of a hold, because there can be very many."""
+
     name: str
-    holding: Holding
+    token: str
+    text: str
+    is_stale: bool
+    is_in_cooldown: bool
+
+    @classmethod
+    def of(cls, name: str, holding: Holding) -> "Hold":
+        text = hold_text(name, holding)
+        return cls(name, holding.token, text, holding.is_stale, not holding.timeout)
 
 
 def add_arguments(parser: CommandParser) -> None:
@@ -65,8 +75,11 @@ def run(command: BaseCommand, manager: LockManager, options: dict[str, Any]) -> 
             confirm(command, holds)
         released, changed = release(manager, holds)
         failures += changed
-        with checked_output(command):
-            report(command, "Released", released)
+        try:
+            with checked_output(command):
+                report(command, "Released", released)
+        except CommandError as error:
+            failures.append(f"Holders released: {len(released)}. The output failed: {error}")
     if failures:
         raise CommandError("\n".join(failures), returncode=NOT_DONE)
 
@@ -82,7 +95,7 @@ def matching_holds(
         for holding in info.holders:
             if matches(holding, options):
                 missing.pop(info.name, None)
-                yield Hold(info.name, holding)
+                yield Hold.of(info.name, holding)
     for each in missing:
         reason = "has no holder that matches"
         if each not in named:
@@ -92,7 +105,7 @@ def matching_holds(
 
 def matches(holding: Holding, options: dict[str, Any]) -> bool:
     holder, task, older_than = holding.holder, options["task"], options["older_than"]
-    tasks = holder.task_name or "", holder.task_id or ""
+    tasks = filter(None, (holder.task_name, holder.task_id))
     return (
         options["token"] in (None, holding.token)
         and options["host"] in (None, holder.host)
@@ -105,28 +118,31 @@ def matches(holding: Holding, options: dict[str, Any]) -> bool:
 def confirm(command: BaseCommand, holds: Sequence[Hold]) -> None:
     if not sys.stdin.isatty():
         raise CommandError("Not released: no terminal for confirmation. Use --yes.")
-    *lines, prompt = question(holds)
-    command.stdout.write("\n".join(lines))
+    for line in explanation(holds):
+        command.stdout.write(line)
     answer = ""
     with suppress(EOFError, KeyboardInterrupt):
-        answer = input(f"{prompt} ")
+        answer = input(f"{question(holds)} ")
     if answer.strip().lower() not in ("y", "yes"):
         command.stderr.write("Nothing was released.", style_func=plain)
         sys.exit(NOT_DONE)
 
 
-def question(holds: Sequence[Hold]) -> list[str]:
-    """Return what will be released, a warning, and the question on the last line."""
-    lines = [f"To be released: {hold_text(*hold)}" for hold in holds]
-    if any(holding.timeout for _, holding in holds):
-        lines.append(WARNING)
-    locks, stale = len({hold.name for hold in holds}), sum(each.holding.is_stale for each in holds)
+def explanation(holds: Sequence[Hold]) -> Iterator[str]:
+    for hold in holds:
+        yield f"To be released: {hold.text}"
+    if not all(hold.is_in_cooldown for hold in holds):
+        yield WARNING
+
+
+def question(holds: Sequence[Hold]) -> str:
+    locks, stale = len({hold.name for hold in holds}), sum(hold.is_stale for hold in holds)
     text = f"{locks} lock{pluralize(locks)}"
     if len(holds) > locks:
         text += f" with {len(holds)} holders"
     if stale:
         text += f" ({stale} stale)"
-    return [*lines, f"Release {text}? [y/N]"]
+    return f"Release {text}? [y/N]"
 
 
 def release(manager: LockManager, holds: Sequence[Hold]) -> tuple[list[Hold], list[str]]:
@@ -139,7 +155,7 @@ def release(manager: LockManager, holds: Sequence[Hold]) -> tuple[list[Hold], li
     failures: list[str] = []
     try:
         for hold in holds:
-            if manager.force_release(hold.name, hold.holding.token):
+            if manager.force_release(hold.name, hold.token):
                 released.append(hold)
             else:
                 failures.append(f"{printable(hold.name)} was not released: the holder has changed")
@@ -151,4 +167,4 @@ def release(manager: LockManager, holds: Sequence[Hold]) -> tuple[list[Hold], li
 
 def report(command: BaseCommand, what: str, holds: Iterable[Hold]) -> None:
     for hold in holds:
-        command.stdout.write(f"{what} {hold_text(*hold)}")
+        command.stdout.write(f"{what} {hold.text}")

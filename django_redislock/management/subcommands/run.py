@@ -190,10 +190,11 @@ class LockedCommand:
                 self.say(f"{printable(self.name)} was lost when the command ended")
             return LOST
         except RedisError as error:
-            self.say(
-                f"{printable(self.name)} cannot be released, and is held until its lease"
-                f" expires: {error_text(error)}"
-            )
+            if status != LOST:
+                self.say(
+                    f"{printable(self.name)} cannot be released, and is held until its lease"
+                    f" expires: {error_text(error)}"
+                )
         return status
 
     def fail(self, reason: object, status: int = NOT_DONE) -> NoReturn:

@@ -120,6 +120,8 @@ def test_an_unreachable_broker_is_reported(hold, releaser, caplog) -> None:
 
     [message] = messages_of(response)
     assert message.startswith("The task was not revoked: ")
+    text = LogEntry.objects.get().change_message
+    assert text.startswith("Revocation of the task of the holder requested. Held by ")
     assert caplog.messages[-1] == "Task not revoked in the admin: task=shop.pay[some-task]"
 
 

@@ -57,7 +57,7 @@ def test_a_line_shows_the_holder_rather_than_a_cooldown(nothing_left_behind):
 
 
 def test_a_long_table_ends_with_the_number_of_other_locks(hold, monkeypatch):
-    monkeypatch.setattr(list_command, "MAX_ROWS", 2)
+    monkeypatch.setattr(list_command, "DEFAULT_ROWS", 2)
     for name in "abc":
         hold(name, timeout=30 + ord(name))
 

@@ -111,6 +111,7 @@ def test_release_by_host_task_or_stale_renewal(hold, redis_server):
     with held_by_task("by:task"):
         assert matching("--stale") == {"stuck"}
         assert matching("--task", "sync") == matching("--task", "id-?") == {"by:task"}
+        assert matching("--task", "*") == {"by:task"}
         assert matching("--host", host) == {"stuck", "alive", "by:task"}
         assert matching("--host", host, "--pattern", "a*") == {"alive"}
         assert matching("--host", "elsewhere") == set()

@@ -60,6 +60,7 @@ def while_it_runs(tmp_path):
         (["sh", "-c", "kill -USR1 $$"], 138),
         (["no-such-command"], 127),
         (["/no/such/command"], 127),
+        ([""], 127),
         ([str(ROOT / "pyproject.toml")], 126),
         ([str(ROOT)], 126),
     ],

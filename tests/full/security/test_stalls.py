@@ -1,5 +1,6 @@
 """Searches and lists do not block other clients of the server, with any pattern."""
 
+import os
 import random
 import tracemalloc
 from collections.abc import Callable
@@ -71,6 +72,9 @@ def test_a_search_does_not_block_other_clients(url, viewer, count, size):
     command = partial(call_command, "locks", stdout=StringIO())
     assert peak_megabytes(partial(command, "list")) < PAGE_MEGABYTES
     assert peak_megabytes(partial(command, "release", stale=True)) < PAGE_MEGABYTES
+    with open(os.devnull, "w") as output:
+        release_all = partial(command, "release", all=True, dry_run=True, stdout=output)
+        assert peak_megabytes(release_all) < PAGE_MEGABYTES
 
 
 def test_a_full_history_does_not_block_other_clients(url, viewer):
@@ -91,6 +95,15 @@ def test_the_dashboard_of_a_full_history_takes_little_memory(url, viewer):
     full_history(url)
 
     assert peak_megabytes(lambda: viewer.get(DASHBOARD, {"minutes": 60})) < PAGE_MEGABYTES
+
+
+@pytest.mark.parametrize("wanted", [{"pattern": "no*"}, {"outcome": ["lost"]}, {"since": 1e6}])
+def test_a_search_of_a_full_history_takes_little_memory(url, wanted):
+    full_history(url)
+    search = partial(call_command, "locks", "history", stdout=StringIO(), **wanted)
+    search()  # imports the modules of the command
+
+    assert peak_megabytes(search) < PAGE_MEGABYTES
 
 
 def peak_megabytes(do: Callable[[], Any]) -> float:
