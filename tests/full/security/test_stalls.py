@@ -7,6 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from io import StringIO
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -72,7 +73,7 @@ def test_a_search_does_not_block_other_clients(url, viewer, count, size):
     command = partial(call_command, "locks", stdout=StringIO())
     assert peak_megabytes(partial(command, "list")) < PAGE_MEGABYTES
     assert peak_megabytes(partial(command, "release", stale=True)) < PAGE_MEGABYTES
-    with open(os.devnull, "w") as output:
+    with Path(os.devnull).open("w") as output:
         release_all = partial(command, "release", all=True, dry_run=True, stdout=output)
         assert peak_megabytes(release_all) < PAGE_MEGABYTES
 
