@@ -33,6 +33,7 @@ from django_redislock.tasks.conflict import Conflict
 from django_redislock.tasks.execution import Execution
 from django_redislock.tasks.single import Call
 
+from . import board
 from .message import (
     AGAIN,
     CONFLICTS,
@@ -127,6 +128,9 @@ def _release_queue_lock_of(message: Message) -> None:
 class TaskExecution(Execution):
     """One call of the function of a Celery task."""
 
+    slot = board.NOT_SHOWN
+    """The slot of its lock on the board."""
+
     def __init__(self, call: Call, message: Message) -> None:
         super().__init__(call)
         self.message, self.task = message, message.task
@@ -137,6 +141,7 @@ class TaskExecution(Execution):
         try:
             return super().run()
         finally:
+            board.clear(self.slot)
             self.message.is_running = False
 
     def _find_queue_lock(self, name: str) -> Conflict | None:
@@ -200,6 +205,7 @@ class TaskExecution(Execution):
             conflict = Conflict(self.call, lock.name)
             if conflict.look_for_itself():
                 return conflict
+        self.slot = board.show(self.alias, lock.name, lock.timeout, lock.at_least_for)
         return super()._refused(lock)
 
     def _settle(self, conflict: Conflict) -> Any:

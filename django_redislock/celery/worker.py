@@ -1,10 +1,8 @@
-"""Releases the locks of executions whose pool process is dead.
+"""Releases the locks of pool processes that are dead, and the queue locks of revoked tasks.
 
 A pool process that was killed, or exceeded its hard time limit, cannot release its locks. Its
-parent sees that it is dead. The parent knows the name of the lock by the task's arguments, and the
-holder by the id of its process and of its task. So the parent releases the lock before the lease
-expires. The parent finds locks of other names by a search through all locks. If the whole worker
-is dead, the leases expire.
+parent, the worker, sees that it is dead, and reads on the board which lock it held. So the worker
+releases the lock before the lease expires. If the whole worker is dead, the leases expire.
 """
 
 from __future__ import annotations
@@ -13,26 +11,25 @@ import atexit
 import logging
 import os
 import threading
-from collections import deque
-from collections.abc import Collection, Iterable
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import takewhile
-from typing import Any, NamedTuple
+from typing import Any
 from weakref import WeakValueDictionary
 
-from celery.signals import worker_init, worker_ready
-from celery.utils.imports import symbol_by_name
+from celery.signals import task_received, worker_ready
 from redis.exceptions import RedisError
 
 from django_redislock import clock
-from django_redislock.identity import child_id, process_id, recorded_id
+from django_redislock.identity import child_id, process_id
+from django_redislock.manager import locks
 from django_redislock.snapshots import Holding, LockInfo
-from django_redislock.tasks.single import Single, queue_lock_token
 from django_redislock.text import error_text, printable
 
+from . import board
+from .board import ShownLock
 from .execution import release_queue_lock
-from .message import Message, single_of
+from .message import single_of
 
 logger = logging.getLogger("django_redislock")
 
@@ -46,113 +43,32 @@ MAX_SEARCH_SECONDS = 1.0
 """The time for a search through all locks. A fork can wait for it."""
 
 
-@worker_init.connect
-def watch_tasks(sender: Any, **kwargs: Any) -> None:
-    """Let the worker watch the requests of its single-instance tasks."""
-    for task in sender.app.tasks.values():
-        if single_of(task):
-            request = symbol_by_name(task.Request)
-            if not issubclass(request, WatchedRequest):  # else a worker ran in this process before
-                task.Request = type(request.__name__, (WatchedRequest, request), {})
-
-
 @worker_ready.connect
-def start_monitor(sender: Any, **kwargs: Any) -> None:
-    if any(map(single_of, sender.app.tasks.values())):
-        _monitor.start(sender.pool)
+def start_monitor(**_: Any) -> None:
+    _monitor.start()
 
 
-class WatchedRequest:
-    """A request to the pool. The lock of its execution does not outlive its pool process."""
-
-    task: Any
-    id: str
-    args: Any
-    kwargs: Any
-    request_dict: dict[str, Any]
-
-    is_in_pool = False
-    """Whether a pool process can have begun it."""
-
-    has_failed = False
-    """Whether its pool process reported that it failed."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        _monitor.received(self)
-
-    def revoked(self) -> bool:
-        """Return whether Celery drops the request. Celery gives it to the pool right after a no.
-
-        Celery derives a class from this one whose `execute_using_pool` does not call its base.
-        """
-        is_revoked: bool = super().revoked()  # type: ignore[misc]  # a mixin
-        self.is_in_pool = not is_revoked
-        return is_revoked
-
-    def on_accepted(self, pid: int, time_accepted: float) -> None:
-        _monitor.started(self, pid)
-        super().on_accepted(pid, time_accepted)  # type: ignore[misc]  # a mixin
-
-    def on_failure(self, *args: Any, return_ok: bool = False, **options: Any) -> None:
-        self.has_failed = return_ok
-        super().on_failure(*args, return_ok=return_ok, **options)  # type: ignore[misc]  # a mixin
-
-    @property
-    def has_ended(self) -> bool:
-        """Whether its pool process reported how it ended."""
-        from celery.worker.state import successful_requests  # only a worker needs it
-
-        return self.has_failed or self.id in successful_requests
-
-
-class StartedRequest(NamedTuple):
-    """The part of a request that the monitor keeps until its next check.
-
-    A worker that keeps whole requests until then needs about 6% more processor time per task.
-    """
-
-    task: Any
-    id: str
-    args: Any
-    kwargs: Any
-    has_ended: bool = False
+@task_received.connect
+def received(request: Any, **_: Any) -> None:
+    # A worker keeps a task until its ETA, and revokes it only then.
+    if request.eta and (single := single_of(request.task)) and single.options.may_have_queue_lock:
+        _monitor.scheduled[request.id] = request
 
 
 class Monitor:
-    """Checks the last request of each pool process, and the requests that wait and are revoked.
-
-    If a pool process is killed as it begins, Celery may not hear that it began. Celery then gives
-    the request to another pool process, which meets the lock of the first. So the requests that a
-    dead process can have begun are checked, too.
-    """
+    """Checks the pool processes and the scheduled tasks of this worker."""
 
     def __init__(self) -> None:
-        self._requests: dict[int, WatchedRequest] = {}
-        """The last request of each pool process, by its pid."""
-        self._waiting: WeakValueDictionary[str, WatchedRequest] = WeakValueDictionary()
-        self._just_started: deque[StartedRequest] = deque()
-        self._pool: Any = None
-        self._pids: set[int] = set()
-        self._dead: list[DeadExecution] = []
+        self.scheduled: WeakValueDictionary[str, Any] = WeakValueDictionary()
+        """The requests that wait for their ETA, by the ids of their tasks."""
+        self.dead: list[DeadProcess] = []
         self._check_guard = threading.Lock()
+        self._is_started = False
 
-    def received(self, request: WatchedRequest) -> None:
-        self._waiting[request.id] = request
-
-    def started(self, request: WatchedRequest, pid: int) -> None:
-        self._waiting.pop(request.id, None)
-        # Threads run in this process, and a greenlet reports the id of an object.
-        if pid != os.getpid() and not getattr(self._pool, "is_green", False):
-            self._requests[pid] = request
-            started = StartedRequest(request.task, request.id, request.args, request.kwargs)
-            self._just_started.append(started)
-
-    def start(self, pool: Any) -> None:
+    def start(self) -> None:
         """Start the monitor, if it does not run yet."""
-        if self._pool is None:
-            self._pool = pool
-            self._take_dead_pids()
+        if not self._is_started:
+            self._is_started = True
             threading.Thread(target=self._run, name="redislock-watch", daemon=True).start()
             # A cold shutdown ends as soon as the last pool process is dead.
             atexit.register(self._check_at_exit, os.getpid())
@@ -162,140 +78,92 @@ class Monitor:
         while True:
             pause.wait(CHECK_INTERVAL_SECONDS)
             try:
-                self._check()
+                self.check()
             except Exception:
                 logger.exception("Check for dead pool processes failed, will retry")
 
     def _check_at_exit(self, started_in: int) -> None:
         if os.getpid() == started_in:  # not in a pool process, whose siblings are not its children
-            self._check()
+            self.check()
 
-    def _check(self) -> None:
+    def check(self) -> None:
         with self._check_guard:
-            # Before the pids are read: a request that starts now is in a live process.
-            waiting = [each for ref in self._waiting.valuerefs() if (each := ref()) is not None]
-            suspects: list[WatchedRequest | StartedRequest] = [
-                *(each for each in waiting if each.is_in_pool),
-                *(self._just_started.popleft() for _ in range(len(self._just_started))),
-            ]
-            if pids := self._take_dead_pids():
-                processes, now = {child_id(process_id(), pid) for pid in pids}, clock.now()
-                last = [self._requests.pop(pid) for pid in pids if pid in self._requests]
-                self._dead += [DeadExecution(each, processes, now, searches=True) for each in last]
-                self._dead += [
-                    DeadExecution(each, processes, now, watched_for=CHECK_INTERVAL_SECONDS)
-                    for each in suspects
-                ]
-            self._dead = [each for each in self._dead if not each.is_settled()]
-            self._release_revoked(waiting)
+            for lock in board.shown():
+                if _is_dead(lock.pid):
+                    board.clear(lock.slot)
+                    self.dead.append(DeadProcess(lock, clock.now()))
+            self.dead = [each for each in self.dead if not each.is_settled()]
+            self._release_revoked()
 
-    def _take_dead_pids(self) -> set[int]:
-        """Return the pids of the pool processes that have died since the last check."""
-        with suppress(AttributeError):  # the pool has ended
-            pids = self._pool.info.get("processes", ())
-            # A pool process that is being forked has none. A pool without processes has its own.
-            self._pids.update(pid for pid in pids if pid and pid != os.getpid())
-        self._pids.update(list(self._requests))
-        dead = set(filter(_is_dead, self._pids))
-        self._pids -= dead
-        return dead
-
-    def _release_revoked(self, waiting: Iterable[WatchedRequest]) -> None:
-        """Release the queue locks of revoked tasks. Celery revokes a task only when it is due."""
+    def _release_revoked(self) -> None:
         from celery.worker.state import revoked  # only a worker needs it
 
-        for request in waiting:
-            if request.id in revoked:
-                self._waiting.pop(request.id, None)
+        for task_id in list(self.scheduled):
+            if task_id in revoked and (request := self.scheduled.pop(task_id, None)):
                 release_queue_lock(request.task, request, request.request_dict)
 
 
 @dataclass(slots=True)
-class DeadExecution:
-    """An execution whose pool process is dead."""
+class DeadProcess:
+    """A pool process that died while it held a lock, or was about to acquire it."""
 
-    request: WatchedRequest | StartedRequest
-    processes: Collection[str]
-    """The ids of dead processes. One of them may have run the execution."""
-
+    lock: ShownLock
     since: float
-    watched_for: float = LATE_COMMAND_SECONDS
-    """Seconds."""
-
-    searches: bool = False
-    """Whether a search through all locks is still to be made."""
+    is_searched: bool = False
+    """Whether all locks were searched for others that it held."""
 
     failed: bool = False
 
     def is_settled(self) -> bool:
         """Release its locks, and return whether no further check is needed."""
-        single = single_of(self.request.task)
-        if single is None:
-            return True
+        age, lock = clock.now() - self.since, self.lock
         try:
-            self._release(single)
+            self._release(age)
         except RedisError as error:
             if not self.failed:
                 logger.warning(
-                    "Lock not yet released for dead process: task=%s error=%s",
-                    *(self, error_text(error)),
+                    "Lock not yet released for dead process: name=%r pid=%s error=%s",
+                    *(lock.name, lock.pid, error_text(error)),
                 )
             self.failed = True
-            return clock.now() - self.since > single.lock("unused").timeout  # it has expired
+            return age > max(lock.timeout, lock.at_least_for)  # it has expired
         except Exception:
-            logger.exception("Lock not released for dead process: task=%s", self)
+            logger.exception(
+                "Lock not released for dead process: name=%r pid=%s", lock.name, lock.pid
+            )
             return True
-        return clock.now() - self.since > self.watched_for
+        return age > LATE_COMMAND_SECONDS
 
-    def _release(self, single: Single) -> None:
-        manager, at_least_for = single.manager, single.options.at_least_for
-        for name, holding in self._under_its_name(single) or self._under_other_names(single):
+    def _release(self, age: float) -> None:
+        manager, lock = locks.using(self.lock.alias), self.lock
+        info = manager.get(lock.name)
+        found = [(each, lock.at_least_for) for each in self._held_of([info] if info else [])]
+        if not self.is_searched and age >= CHECK_INTERVAL_SECONDS:
+            until = clock.now() + MAX_SEARCH_SECONDS
+            infos = takewhile(lambda _: clock.now() < until, manager.active())
+            others = (info for info in infos if info.name != lock.name)
+            # A lock without renewal must last until its lease expires.
+            found += [(each, 0) for each in self._held_of(others) if each[1].renewed]
+            self.is_searched = True
+        for (name, holding), at_least_for in found:
             if manager.release_for(name, holding.token, at_least_for=at_least_for):
+                task = f"{holding.holder.task_name}[{holding.holder.task_id}]"
                 logger.warning(
                     "Lock released for dead process: name=%r task=%s pid=%s",
-                    *(name, self, holding.holder.pid),
+                    *(name, printable(task), lock.pid),
                 )
 
-    def _under_its_name(self, single: Single) -> list[tuple[str, Holding]]:
-        message = Message(single, self.request.task, self.request)
-        try:
-            name = single.name_of(message.call)
-        except Exception:  # a decorator gives the function other arguments
-            return []
-        info = single.manager.get(name)
-        return self._held_of([info] if info else [])
+    def _held_of(self, infos: Iterable[LockInfo]) -> Iterator[tuple[str, Holding]]:
+        """Return the holds of the dead process, with the names of their locks.
 
-    def _under_other_names(self, single: Single) -> list[tuple[str, Holding]]:
-        """Search all locks once. Until then, the process can have reported the end of its task."""
-        if single.options.at_least_for:
-            return []  # it is unknown which of them have a cooldown
-        waits = clock.now() - self.since < CHECK_INTERVAL_SECONDS
-        if not self.searches or waits or self.request.has_ended:
-            return []
-        until = clock.now() + MAX_SEARCH_SECONDS
-        found = self._held_of(takewhile(lambda _: clock.now() < until, single.manager.active()))
-        self.searches = False
-        # A lock without renewal must last until its lease expires.
-        return [(name, holding) for name, holding in found if holding.renewed]
-
-    def _held_of(self, infos: Iterable[LockInfo]) -> list[tuple[str, Holding]]:
-        """Return what the dead process holds for the execution, with the name of each lock.
-
-        The queue lock of a message that the execution sent again stays. So does a cooldown.
+        The queue lock of a message that it sent stays. So does a cooldown.
         """
-        task_id = str(self.request.id)
-        return [
-            (info.name, holding)
-            for info in infos
-            for holding in info.holders
-            if holding.holder.process in self.processes
-            and holding.holder.task_id == recorded_id(task_id)
-            and holding.timeout
-            and holding.token != queue_lock_token(task_id)
-        ]
-
-    def __str__(self) -> str:
-        return f"{self.request.task.name}[{printable(self.request.id)}]"
+        process = child_id(process_id(), self.lock.pid)
+        for info in infos:
+            for holding in info.holders:
+                is_own = holding.holder.process == process
+                if is_own and holding.timeout and not holding.metadata.get("queued"):
+                    yield info.name, holding
 
 
 _monitor = Monitor()
