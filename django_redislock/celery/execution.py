@@ -38,9 +38,6 @@ from .message import (
     AGAIN,
     CONFLICTS,
     Message,
-    Resent,
-    call_of,
-    seconds_until,
     single_of,
     under_way,
 )
@@ -65,18 +62,13 @@ def begin(sender: Any, **_: Any) -> None:
 
 @after_task_publish.connect
 def sent(sender: str, headers: Any, body: Any, **_: Any) -> None:
-    """Note that an execution has sent its task again, or another task in its own place."""
     if isinstance(body, dict):  # task_protocol=1
         headers, args, kwargs = body, body["args"], body["kwargs"]
     else:
         args, kwargs, _embedded = body
     for message in reversed(under_way.items):
         if message.task_id and message.task_id == headers.get("id"):
-            task = message.task.app.tasks.get(sender)
-            # Another message with this id, of a task without a lock, does not count.
-            if message.resent is None or (task and single_of(task)):
-                times = headers.get("eta"), headers.get("expires")
-                message.resent = Resent(sender, tuple(args), dict(kwargs), *times)
+            message.note_sent_again(sender, tuple(args), dict(kwargs), headers)
             break
 
 
@@ -84,7 +76,9 @@ def sent(sender: str, headers: Any, body: Any, **_: Any) -> None:
 def end(sender: Any, retval: Any, **_: Any) -> None:
     message = under_way.pop(lambda each: each.task is sender)
     # Otherwise the task's class did not call the function, or Celery could not.
-    if message and not (message.has_started or message.resent or returns_to_queue(sender, retval)):
+    if message and not (
+        message.has_started or message.is_sent_again or returns_to_queue(sender, retval)
+    ):
         _release_queue_lock_of(message)
 
 
@@ -95,7 +89,7 @@ def revoked(sender: Any, request: Any, **_: Any) -> None:
 
 @task_failure.connect
 def failed(sender: Any, task_id: str, args: Any, kwargs: Any, **_: Any) -> None:
-    if any(each.task_id == task_id and each.resent for each in under_way.items):
+    if any(each.task_id == task_id and each.is_sent_again for each in under_way.items):
         return  # it runs again
     request = sender.request
     if str(request.id) != task_id:  # Celery reports a hard time limit without its request
@@ -103,10 +97,10 @@ def failed(sender: Any, task_id: str, args: Any, kwargs: Any, **_: Any) -> None:
     release_queue_lock(sender, request)
 
 
-def release_queue_lock(task: Any, request: Any, headers: dict[str, Any] | None = None) -> None:
-    """Release what the message of a request still holds; see `Message` for the arguments."""
+def release_queue_lock(task: Any, request: Context) -> None:
+    """Release what the message of a request still holds."""
     if single := single_of(task):
-        _release_queue_lock_of(Message(single, task, request, headers))
+        _release_queue_lock_of(Message(single, task, request))
 
 
 def _release_queue_lock_of(message: Message) -> None:
@@ -173,10 +167,7 @@ class TaskExecution(Execution):
 
     def _after_queue(self, name: str) -> Conflict | None:
         conflict = super()._after_queue(name)
-        if conflict is None or self._must_run:
-            return None
-        conflict.is_of_queue = True
-        return conflict
+        return None if self._must_run else conflict
 
     def _can_run_later(self, name: str) -> bool:
         return self.message.has_queue and not self._is_inside(name)
@@ -203,14 +194,18 @@ class TaskExecution(Execution):
         may_overlap = lock.capacity > 1 or self.options.on_conflict == "wait"
         if message.is_redelivered or message.is_resent or (message.retries and not may_overlap):
             conflict = Conflict(self.call, lock.name)
-            if conflict.look_for_itself():
+            if conflict.look() and conflict.is_with_running_itself:
                 return conflict
-        self.slot = board.show(self.alias, lock.name, lock.timeout, lock.at_least_for)
+        message.running = self.call, lock.name
+        self.slot = board.show(
+            self.single.manager.alias, lock.name, lock.timeout, lock.at_least_for
+        )
         return super()._refused(lock)
 
     def _settle(self, conflict: Conflict) -> Any:
         message, options = self.message, self.options
-        must_run = self._must_run_later and not conflict.is_of_queue
+        # If another task has the separate queue lock, this one is its duplicate.
+        must_run = self._must_run or (options.locking.separate and conflict.name == self.name)
         may_retry = options.on_conflict == "retry" and (
             options.max_retries is None or message.conflicts < options.max_retries
         )
@@ -247,35 +242,13 @@ class TaskExecution(Execution):
         raise Retry(exc=conflict.error, when=countdown, sig=signature)  # type: ignore[arg-type]
 
     def _seconds_kept(self, lock: BaseLock, error: BaseException | None) -> float:
-        options, resent = self.options, self.message.resent
-        if not options.holds_on_retry:
+        if not self.options.holds_on_retry:
             return 0.0
         if returns_to_queue(self.task, error):
-            return options.max_queue_seconds
+            return self.options.max_queue_seconds
         # With a limit, the message that the task sent before its end may run already.
-        if resent is None or (error is None and lock.capacity > 1):
-            return 0.0
-        try:
-            next_call = self._next_call(resent)
-            if next_call is None or next_call.single.name_of(next_call) != lock.name:
-                return 0.0
-            delay = seconds_until(resent.eta, self.task.app) or 0
-            expires = seconds_until(resent.expires, self.task.app)
-        except Exception:  # it must not hide what the task did
-            logger.exception("Cannot determine whether the task runs again: task=%s", self.call)
-            return 0.0
-        seconds = max(0, delay) + options.max_queue_seconds
-        return seconds if expires is None else max(0, min(seconds, expires))
-
-    def _next_call(self, resent: Resent) -> Call | None:
-        """Return the next execution's call. It can have other arguments, or be of another task."""
-        message, task = self.message, self.task.app.tasks.get(resent.task_name)
-        if task is self.task and (message.args, message.kwargs) == (resent.args, resent.kwargs):
-            return self.call
-        single = None if task is None else single_of(task)
-        if task is None or single is None:
-            return None
-        return call_of(single, task, message.task_id, resent.args, resent.kwargs)
+        may_overlap = error is None and lock.capacity > 1
+        return 0.0 if may_overlap else self.message.seconds_kept
 
     def _has_ended(self, state: str) -> bool:
         """Return whether an earlier execution of the message has ended with a state, if the result

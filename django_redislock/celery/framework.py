@@ -54,15 +54,18 @@ def execution(
 ) -> TaskExecution | None:
     """Return the execution of a call of the task that Celery runs, or None."""
     running: Task[..., Any] | None = state.get_current_task()
-    # Celery does not await coroutine functions.
-    if running is None or single.is_async or single_of(running) is not single:
+    if running is None or single.is_async:  # Celery does not await coroutine functions
         return None
     message = under_way.items[-1] if under_way.items else None
     # A call that the function makes of its own task is for no message.
     if message is None or message.task is not running or message.is_running:
+        if single_of(running) is not single:
+            return None
         message = Message(single, running, NO_REQUEST)
-    first = 1 if args and args[0] is running else 0
-    call = Call(single, args, kwargs, running.name, message.task_id, first, running)
+    elif message.single is not single:
+        return None
+    added_args = 1 if args and args[0] is running else 0
+    call = Call(single, args, kwargs, running.name, message.task_id, added_args, running)
     call.is_expected = message.is_expected
     return TaskExecution(call, message)
 

@@ -6,8 +6,9 @@ from them is validated here.
 
 from __future__ import annotations
 
+import logging
 from inspect import Parameter, ismethod, unwrap
-from typing import Any, NamedTuple
+from typing import Any
 
 from celery import Task
 from celery.app.task import Context
@@ -18,6 +19,8 @@ from django_redislock.identity import complete_id
 from django_redislock.names import check_name
 from django_redislock.tasks.execution import Stack
 from django_redislock.tasks.single import Call, Single, marked
+
+logger = logging.getLogger("django_redislock")
 
 CONFLICTS = "redislock_conflicts"
 """How often the task was sent again because of a conflict."""
@@ -37,25 +40,15 @@ whose result is expected ends without running."""
 
 OURS = (CONFLICTS, AGAIN, QUEUE_LOCK, EXPECTED, DUPLICATE)
 
-FOLLOWER_ATTRIBUTES = ("chord", "group", "chain", "callbacks", "errbacks")
-"""The attributes of a request that name tasks which depend on its result."""
-
 MAX_CONFLICTS = 1_000_000
+
+MIN_QUEUE_SECONDS = 1.0
+"""The least lease of a queue lock, also if the task expires at once."""
 
 
 def single_of(task: Task[..., Any]) -> Single | None:
     """Return how a task runs as a single instance, or None if it does not."""
     return marked(task.run)
-
-
-class Resent(NamedTuple):
-    """A message that an execution has sent in its own place."""
-
-    task_name: str
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
-    eta: Any
-    expires: Any
 
 
 class Message:
@@ -64,8 +57,7 @@ class Message:
     Args:
         single: How the task runs as a single instance.
         task: The task.
-        request: `task.request`, or the request of a worker's pool.
-        headers: The headers, if `request` does not have them.
+        request: The request of the message.
     """
 
     has_started = False
@@ -73,45 +65,46 @@ class Message:
 
     is_running = False
 
-    resent: Resent | None = None
-    """The last message with the same id that the execution sent."""
+    running: tuple[Call, str] | None = None
+    """The call of the function, and the name of the lock under which it runs."""
+
+    is_sent_again = False
+    """Whether the execution has sent a message with the same id."""
+
+    seconds_kept = 0.0
+    """How long the lock must be kept for that message. It can need another one."""
 
     earlier_result: AsyncResult[Any] | None = None
     """The result of an earlier execution of the same message, if it has ended."""
 
-    def __init__(
-        self,
-        single: Single,
-        task: Task[..., Any],
-        request: Any,
-        headers: dict[str, Any] | None = None,
-    ) -> None:
+    def __init__(self, single: Single, task: Task[..., Any], request: Context) -> None:
         self.single, self.task = single, task
-        self.headers = headers = _headers_of(request) if headers is None else headers
+        self.headers = headers = _headers_of(request)
         """All headers, unchecked, to be passed on if the task is sent again."""
 
         task_id, args, kwargs = request.id, request.args, request.kwargs
         self.task_id = None if task_id is None else str(task_id)  # it can be a UUID
         self.args = tuple(args) if isinstance(args, list | tuple) else ()
         self.kwargs = dict(kwargs) if isinstance(kwargs, dict) else {}
-        delivery = getattr(request, "delivery_info", None)
+        delivery = request.delivery_info
         self.is_redelivered = isinstance(delivery, dict) and bool(delivery.get("redelivered"))
-        self.retries = _count(getattr(request, "retries", 0))
+        self.retries = _count(request.retries)
 
-        self.has_queue = not (
-            getattr(request, "called_directly", False) or getattr(request, "is_eager", False)
-        )
+        self.has_queue = not (request.called_directly or request.is_eager)
         """Whether a worker received the message, so that the task can run again later."""
 
         self.conflicts = _count(headers.get(CONFLICTS))
         self.is_resent = bool(headers.get(AGAIN))
         self.queue_lock = _name(headers[QUEUE_LOCK]) if QUEUE_LOCK in headers else None
         self.is_duplicate = DUPLICATE in headers and single.options.locking.when_sent
-        duplicate_of = headers.get(DUPLICATE)
-        self.duplicate_of = complete_id(duplicate_of) if isinstance(duplicate_of, str) else None
 
-        self.is_expected = bool(headers.get(EXPECTED)) or any(
-            getattr(request, follower, None) for follower in FOLLOWER_ATTRIBUTES
+        self.is_expected = bool(
+            headers.get(EXPECTED)
+            or request.chord
+            or request.group
+            or request.chain
+            or request.callbacks
+            or request.errbacks
         )
         """Whether other tasks or a caller depend on the result."""
 
@@ -125,9 +118,38 @@ class Message:
         """Whether a newer task can have replaced the message."""
 
     @property
+    def duplicate_of(self) -> str | None:
+        """The id of the task that held the queue lock when this duplicate was sent."""
+        found = self.headers.get(DUPLICATE)
+        return complete_id(found) if isinstance(found, str) else None
+
+    @property
     def call(self) -> Call:
         """The call of the task that the message is for."""
         return call_of(self.single, self.task, self.task_id, self.args, self.kwargs)
+
+    def note_sent_again(
+        self, task_name: str, args: tuple[Any, ...], kwargs: dict[str, Any], headers: Any
+    ) -> None:
+        """Note that the execution sent its task again, or another task in its own place."""
+        task = self.task.app.tasks.get(task_name)
+        single = None if task is None else single_of(task)
+        # Of several messages the last one counts that is for a task with a lock.
+        if self.single.options.holds_on_retry and self.running and single and task:
+            self.seconds_kept, (call, lock_name) = 0.0, self.running
+            try:
+                # With other arguments than the message has, the name follows from them.
+                if task is not self.task or (args, kwargs) != (self.args, self.kwargs):
+                    call = call_of(single, task, self.task_id, args, kwargs)
+                if call.single.name_of(call) == lock_name:
+                    self.seconds_kept = queue_seconds(
+                        self.single, self.task.app, headers.get("eta"), headers.get("expires")
+                    )
+            except Exception:  # it must not hide what the task did
+                logger.exception(
+                    "Cannot determine whether the task runs again: task=%s", self.call
+                )
+        self.is_sent_again = True
 
 
 NO_REQUEST = Context()
@@ -162,6 +184,20 @@ def call_of(
     )
 
 
+def queue_seconds(single: Single, app: Any, start: Any, expires: Any) -> float:
+    """Return how long a queue lock must last for a message.
+
+    Args:
+        single: How its task runs as a single instance.
+        app: The app, whose time zone applies.
+        start: When the task may start: None, seconds from now, or a moment as Celery reads it.
+        expires: When the message expires, in the same forms.
+    """
+    seconds = max(0, seconds_until(start, app) or 0) + single.options.max_queue_seconds
+    until = seconds_until(expires, app)
+    return seconds if until is None else max(MIN_QUEUE_SECONDS, min(seconds, until))
+
+
 def seconds_until(moment: Any, app: Any) -> float | None:
     """Return the seconds until a moment, as Celery reads it. A number is the seconds already."""
     if moment is None or isinstance(moment, int | float):
@@ -170,13 +206,13 @@ def seconds_until(moment: Any, app: Any) -> float | None:
     return float((maybe_make_aware(then, app.timezone) - app.now()).total_seconds())
 
 
-def _headers_of(request: Any) -> dict[str, Any]:
+def _headers_of(request: Context) -> dict[str, Any]:
     """Return the headers of a request's message.
 
     Software that traces tasks can add a header with the name "headers". Celery's `headers` are
     then those alone, but each header is an attribute, too.
     """
-    attributes, headers = getattr(request, "__dict__", {}), getattr(request, "headers", None)
+    attributes, headers = vars(request), request.headers
     found = dict(headers) if isinstance(headers, dict) else {}
     return found | {name: attributes[name] for name in OURS if name in attributes}
 

@@ -17,7 +17,7 @@ from redis.exceptions import RedisError
 from django_redislock.exceptions import LockError
 from django_redislock.signals import task_replaced
 from django_redislock.snapshots import Holding
-from django_redislock.tasks.conflict import MAX_LOOKS, Conflict
+from django_redislock.tasks.conflict import Conflict
 from django_redislock.tasks.execution import runs_under
 from django_redislock.tasks.single import Single, is_signed, queue_lock_token
 from django_redislock.text import error_text, printable
@@ -30,6 +30,7 @@ from .message import (
     QUEUE_LOCK,
     Message,
     call_of,
+    queue_seconds,
     seconds_until,
     under_way,
 )
@@ -39,8 +40,9 @@ logger = logging.getLogger("django_redislock")
 FOLLOWER_OPTIONS = ("link", "link_error", "chord", "chain", "group_id", "reply_to")
 """Options by which other tasks depend on the result of this message."""
 
-MIN_LEASE_SECONDS = 1.0
-"""The least lease of a queue lock, also if the task expires at once."""
+
+MAX_ATTEMPTS = 100
+"""How often the queue lock can be released, or taken by another sender, while this one tries."""
 
 
 def take_queue_lock_when_sent(task: Task[..., Any], single: Single) -> None:
@@ -71,6 +73,7 @@ class Sending:
     ) -> None:
         self.task, self.single, self.args, self.kwargs = task, single, args, kwargs
         self.options, self.headers = options, options.get("headers") or {}
+        self.start = options.get("countdown") or options.get("eta")
         self.has_own_id = bool(task_id)
         self.task_id = str(task_id) if task_id else uuid()
         call = call_of(single, task, self.task_id, args, kwargs)
@@ -105,7 +108,7 @@ class Sending:
             if holder and holder.token == self.queue_lock.token:  # a message with this id
                 return self._give_way()
         self.queue_lock.lock.on_conflict = self.single.options.policy  # for the history
-        for _ in range(MAX_LOOKS):
+        for _ in range(MAX_ATTEMPTS):
             # Before the queue lock is acquired: the history would show a refusal as skipped.
             replaceable = self._replaceable()
             for holding in replaceable:
@@ -146,25 +149,18 @@ class Sending:
                 return False
             raise
 
-    @property
-    def _delay(self) -> float:
-        """The seconds until the task may start."""
-        options = self.options
-        return options.get("countdown") or seconds_until(options.get("eta"), self.task.app) or 0
-
     def _lease(self) -> float:
         """Return the lease of the queue lock in seconds."""
-        lease = max(0, self._delay) + self.single.options.max_queue_seconds
-        expires = seconds_until(self.options.get("expires", self.task.expires), self.task.app)
-        return lease if expires is None else max(MIN_LEASE_SECONDS, min(lease, expires))
+        expires = self.options.get("expires", self.task.expires)
+        return queue_seconds(self.single, self.task.app, self.start, expires)
 
     def _schedule(self) -> dict[str, str]:
         """Return what the queue lock shows of the message, as far as the sender knows it: the
         earliest start and the broker queue."""
-        schedule = {}
+        schedule, delay = {}, seconds_until(self.start, self.task.app) or 0
         with suppress(OverflowError):
-            if self._delay > 0:
-                start = datetime.now(UTC) + timedelta(seconds=self._delay)
+            if delay > 0:
+                start = datetime.now(UTC) + timedelta(seconds=delay)
                 schedule["eta"] = start.isoformat(timespec="seconds")
         queue = self.options.get("queue") or getattr(self.task, "queue", None)
         if name := getattr(queue, "name", queue):

@@ -17,6 +17,7 @@ from itertools import takewhile
 from typing import Any
 from weakref import WeakValueDictionary
 
+from celery.app.task import Context
 from celery.signals import task_received, worker_ready
 from redis.exceptions import RedisError
 
@@ -100,7 +101,8 @@ class Monitor:
 
         for task_id in list(self.scheduled):
             if task_id in revoked and (request := self.scheduled.pop(task_id, None)):
-                release_queue_lock(request.task, request, request.request_dict)
+                more = {"args": request.args, "kwargs": request.kwargs}
+                release_queue_lock(request.task, Context({**request.request_dict, **more}))
 
 
 @dataclass(slots=True)

@@ -3,6 +3,7 @@
 import signal
 import threading
 import time
+from collections.abc import Callable
 from types import FrameType
 from typing import Any, Self
 
@@ -38,8 +39,13 @@ class Abort:
                 )
                 signal.pthread_kill(threading.main_thread().ident or 0, SIGNAL)
 
+    def run(self, lock: Any, function: Callable[[], Any]) -> Any:
+        """Run a function under a lock, and raise `LockLost` in it if the lock is lost."""
+        with self:
+            lock.assert_held()  # a loss before this line was not reported
+            return function()
+
     def __enter__(self) -> Self:
-        """Begin the block. The caller must check whether the lock was lost before."""
         if threading.current_thread() is threading.main_thread():
             self._before = signal.signal(SIGNAL, self._raise_pending)
             with self._guard:

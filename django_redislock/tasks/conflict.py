@@ -9,15 +9,12 @@ from redis.exceptions import RedisError
 from django_redislock.exceptions import AlreadyRunning
 from django_redislock.identity import complete_id, recorded_id
 from django_redislock.signals import task_skipped
-from django_redislock.snapshots import Holding, LockInfo
+from django_redislock.snapshots import Holding
 from django_redislock.text import holder_text, short_duration
 
 from .single import Call
 
 logger = logging.getLogger("django_redislock")
-
-MAX_LOOKS = 3
-"""How often the lock can be released before its holder is read."""
 
 
 class Conflict:
@@ -31,9 +28,6 @@ class Conflict:
     holding: Holding | None = None
     """The hold that was read last."""
 
-    is_of_queue = False
-    """Whether the task that starts has no queue lock, and another task has it."""
-
     def __init__(self, call: Call, name: str) -> None:
         self.call, self.name = call, name
         self.error = AlreadyRunning(name)
@@ -41,26 +35,14 @@ class Conflict:
 
     def look(self) -> bool:
         """Read who holds the lock, and return whether anybody does."""
+        self.holding = None
         try:
-            return self._read(self.call.single.manager.get(self.name))
+            info = self.call.single.manager.get(self.name)
         except RedisError:
             return True
-
-    async def alook(self) -> bool:
-        """Async version of `look()`."""
-        try:
-            return self._read(await self.call.single.manager.aget(self.name))
-        except RedisError:
-            return True
-
-    def look_for_itself(self) -> bool:
-        """Return whether an earlier execution of the same message still runs."""
-        info = self.call.single.manager.get(self.name)
-        for holding in info.holders if info else ():
-            if self._is_itself(holding) and holding.timeout and not holding.metadata.get("queued"):
-                self._set_holder(holding)
-                return True
-        return False
+        if info is not None and info.holders:
+            self._set_holder(max(info.holders, key=self._rank))
+        return info is not None
 
     @property
     def is_with_itself(self) -> bool:
@@ -69,6 +51,11 @@ class Conflict:
         It is about to end after ``self.retry()``, or its message was delivered twice.
         """
         return self.call.task_id is not None and self.call.task_id == self.error.task_id
+
+    @property
+    def is_with_running_itself(self) -> bool:
+        """Whether an earlier execution of the same message still runs."""
+        return self.holding is not None and all(self._rank(self.holding))
 
     def skip(self) -> None:
         """Log a warning and send `task_skipped`. The task then completes without running."""
@@ -88,13 +75,11 @@ class Conflict:
             kwargs=call.kwargs,
         )
 
-    def _read(self, info: LockInfo | None) -> bool:
-        self.holding = None
-        if info is not None and info.holders:
-            # A holder in cooldown has no lease.
-            found = max(info.holders, key=lambda each: (self._is_itself(each), each.timeout > 0))
-            self._set_holder(found)
-        return info is not None
+    def _rank(self, holding: Holding) -> tuple[bool, bool, bool]:
+        """Return which holder is named if there are several, from the most important reason on."""
+        # A holder in cooldown has no lease.
+        is_queued = bool(holding.metadata.get("queued"))
+        return self._is_itself(holding), holding.timeout > 0, not is_queued
 
     def _set_holder(self, holding: Holding) -> None:
         is_itself = self._is_itself(holding)

@@ -37,10 +37,10 @@ class Framework(Protocol):
 @cache
 def frameworks() -> list[Framework]:
     """Return those that are installed. They are layers above this module."""
-    paths = ["django_redislock.tasks.django"]
-    if find_spec("celery"):
-        paths.append("django_redislock.celery.framework")
-    modules: list[Any] = [import_module(path) for path in paths]
+    paths = ["django_redislock.celery.framework"] if find_spec("celery") else []
+    modules: list[Any] = [
+        import_module(path) for path in (*paths, "django_redislock.tasks.django")
+    ]
     return modules
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from contextlib import nullcontext
 from contextvars import ContextVar
 from functools import partial
 from typing import Any, Generic, TypeVar
@@ -15,25 +14,24 @@ from redis.exceptions import RedisError
 from django_redislock.exceptions import LockError, LockLost, LockNotOwnedError
 from django_redislock.introspection import reject_deferred_result
 from django_redislock.lock_types import BaseLock
+from django_redislock.manager import LockManager
 from django_redislock.text import error_text
 
 from .abort import Abort
-from .conflict import MAX_LOOKS, Conflict
+from .conflict import Conflict
 from .single import Call
 
 logger = logging.getLogger("django_redislock")
-
-NO_ABORT = nullcontext()
 
 MAX_DEPTH = 1000
 """The depth of a stack. Python's recursion limit is about that."""
 
 T = TypeVar("T")
 
-_held: ContextVar[tuple[tuple[str, BaseLock], ...]] = ContextVar(
+_held: ContextVar[tuple[tuple[LockManager, BaseLock], ...]] = ContextVar(
     "django_redislock_held", default=()
 )
-"""The locks that a single-instance function holds here, and their cache aliases."""
+"""The locks that single-instance functions hold here, and their managers."""
 
 
 def current_lock() -> BaseLock | None:
@@ -51,21 +49,7 @@ def current_lock() -> BaseLock | None:
 
 def runs_under(alias: str, name: str) -> bool:
     """Return whether this call is made inside a function that runs under a lock."""
-    held = _held.get()
-    return bool(held) and any(lock.name == name for its_alias, lock in held if its_alias == alias)
-
-
-class Held:
-    """Makes `lock` the current lock in a ``with`` block."""
-
-    def __init__(self, alias: str, lock: BaseLock) -> None:
-        self._held = alias, lock
-
-    def __enter__(self) -> None:
-        self._before = _held.set((*_held.get(), self._held))
-
-    def __exit__(self, *error: object) -> None:
-        _held.reset(self._before)
+    return any(lock.name == name and manager.alias == alias for manager, lock in _held.get())
 
 
 class Stack(Generic[T]):
@@ -95,44 +79,50 @@ class Stack(Generic[T]):
 class Execution:
     """One call of a single-instance function."""
 
+    name: str
+    """The name of the lock."""
+
     def __init__(self, call: Call) -> None:
         self.call, self.single, self.options = call, call.single, call.single.options
-        self.alias = call.single.manager.alias
 
     def run(self) -> Any:
         """Run the function under its locks, or do what `on_conflict` says."""
-        locking, name = self.options.locking, self.single.name_of(self.call)
+        locking, self.name = self.options.locking, self.single.name_of(self.call)
         if not locking.when_sent:
-            return self._run_under_lock(name, self._call_function)
-        queue_lock_name = self.single.queue_lock_name(name)
+            return self._run_under_lock(self._call_function)
+        queue_lock_name = self.single.queue_lock_name(self.name)
         if conflict := self._find_queue_lock(queue_lock_name):
             return self._settle(conflict)
         if not locking.while_running:
-            return self._run_after_queue(name)
+            return self._run_after_queue(queue_lock_name)
         if locking.separate:
-            return self._run_under_lock(name, partial(self._run_after_queue, queue_lock_name))
-        return self._run_under_lock(name, self._call_function)
+            return self._run_under_lock(partial(self._run_after_queue, queue_lock_name))
+        return self._run_under_lock(self._call_function)
 
     async def arun(self) -> Any:
         """Async version of `run()`. The queue lock has the name of the lock here, because no
         framework with coroutine functions has separate queue locks."""
-        locking, name = self.options.locking, self.single.name_of(self.call)
+        locking, self.name = self.options.locking, self.single.name_of(self.call)
         if locking.when_sent:
-            await sync_to_async(self._find_queue_lock)(name)
+            await sync_to_async(self._find_queue_lock)(self.name)
         if not locking.while_running:
-            after_queue = await sync_to_async(self._after_queue)(name)
+            after_queue = await sync_to_async(self._after_queue)(self.name)
             return self._settle(after_queue) if after_queue else await self._acall_function()
-        lock = self.single.lock(name, self.call, self.options.on_lost)
-        if conflict := await self._arefused(lock):
+        lock = self.single.lock(self.name, self.call, self.options.on_lost)
+        lock.predecessor = self.call.queue_token
+        if not await lock.aacquire(blocking=self._waits):
+            conflict = Conflict(self.call, self.name)
+            await sync_to_async(conflict.look)()
             return self._settle(conflict)
+        before = _held.set((*_held.get(), (self.single.manager, lock)))
         try:
-            with Held(self.alias, lock):
-                return await self._acall_function()
+            return await self._acall_function()
         finally:
+            _held.reset(before)
             try:
                 await lock.arelease()
             except RedisError as error:
-                self._log_release_error(name, error)
+                self._log_release_error(error)
 
     def _call_function(self) -> Any:
         function = self.single.function
@@ -151,65 +141,53 @@ class Execution:
 
     # The lock
 
-    def _run_under_lock(self, name: str, body: Callable[[], Any]) -> Any:
+    def _run_under_lock(self, body: Callable[[], Any]) -> Any:
         on_lost = self.options.on_lost
         abort = Abort() if on_lost == "abort" else None
-        lock = self.single.lock(name, self.call, abort or on_lost)
-        kept, conflict = 0.0, None
+        lock = self.single.lock(self.name, self.call, abort or on_lost)
+        if abort:
+            body = partial(abort.run, lock, body)
+        kept, conflict, before = 0.0, None, _held.get()
         # A soft time limit can interrupt between any two lines.
         try:
             conflict = self._refused(lock)
             if conflict is None:
-                with Held(self.alias, lock), abort or NO_ABORT:
-                    if abort:
-                        lock.assert_held()  # a loss before this line was not reported to `abort`
-                    result = body()
+                _held.set((*before, (self.single.manager, lock)))
+                result = body()
                 kept = self._seconds_kept(lock, None)
                 return result
         except BaseException as error:
             kept = self._seconds_kept(lock, error)
             raise
         finally:
+            _held.set(before)
             if conflict is None:
                 self._release(lock, kept)
         return self._settle(conflict)
 
     def _refused(self, lock: BaseLock) -> Conflict | None:
         """Acquire the lock, or return the conflict with its holder."""
-        blocking = self._prepare(lock)
-        for _ in range(MAX_LOOKS):
-            if self._acquires(lock, blocking=blocking):
-                return None
-            conflict, blocking = Conflict(self.call, lock.name), False
-            if conflict.look():  # else it was released in the meantime
-                break
+        if self._acquires(lock, blocking=self._waits):
+            return None
+        conflict = Conflict(self.call, self.name)
+        conflict.look()
         return conflict
 
-    async def _arefused(self, lock: BaseLock) -> Conflict | None:
-        blocking = self._prepare(lock)
-        for _ in range(MAX_LOOKS):
-            if await lock.aacquire(blocking=blocking):
-                return None
-            conflict, blocking = Conflict(self.call, lock.name), False
-            if await conflict.alook():
-                break
-        return conflict
-
-    def _prepare(self, lock: BaseLock) -> bool:
-        """Prepare an acquisition, and return whether it waits for the lock."""
-        lock.predecessor = self.call.queue_token
-        return self.options.on_conflict == "wait" and not self._is_inside(lock.name)
+    @property
+    def _waits(self) -> bool:
+        return self.options.on_conflict == "wait" and not self._is_inside(self.name)
 
     def _is_inside(self, name: str) -> bool:
         """Return whether the call is made inside the instance that holds the lock."""
-        return runs_under(self.alias, name)
+        return runs_under(self.single.manager.alias, name)
 
     def _acquires(self, lock: BaseLock, *, blocking: bool = False) -> bool:
-        """Acquire a lock.
+        """Acquire a lock, or take over the queue lock of this message.
 
         If a lock of another type has the name, as before the task's `limit` was added or removed,
         do not wait for it. If it is the queue lock of this message, release it.
         """
+        lock.predecessor = self.call.queue_token
         try:
             return lock.acquire(blocking=blocking)
         except LockError as error:
@@ -242,7 +220,6 @@ class Execution:
         if not self.options.at_least_for or self.options.locking.separate:
             return self.single.release_queue_lock(lock, self.call)
         # The cooldown counts from the start of the task.
-        lock.predecessor = self.call.queue_token
         acquired = self._acquires(lock)
         if acquired:
             lock.release()
@@ -262,17 +239,17 @@ class Execution:
             else:
                 lock.release()
         except RedisError as error:
-            self._log_release_error(lock.name, error)
+            self._log_release_error(error)
 
-    def _log_release_error(self, name: str, error: RedisError) -> None:
+    def _log_release_error(self, error: RedisError) -> None:
         """Log an error of a release. It must not hide what the function did."""
         if isinstance(error, LockLost):
             logger.error(
                 "Lock lost while the task ran, another instance may have run: task=%s name=%r",
-                *(self.call, name),
+                *(self.call, self.name),
             )
         elif not isinstance(error, LockNotOwnedError):  # it was not acquired, or is released
             logger.warning(
                 "Lock not released, will retry until it expires: task=%s name=%r error=%s",
-                *(self.call, name, error_text(error)),
+                *(self.call, self.name, error_text(error)),
             )

@@ -22,6 +22,9 @@ JSON_KEYS = (int, float, bool, type(None))
 """The types of dictionary keys that JSON turns into strings."""
 
 
+_quoted = json.JSONEncoder(ensure_ascii=False).encode
+
+
 def arguments_text(unique_on: Collection[str], signature: Signature) -> Callable[..., str]:
     """Return what makes a text of the arguments of a call, in the order of the signature.
 
@@ -47,9 +50,13 @@ def arguments_text(unique_on: Collection[str], signature: Signature) -> Callable
             f" parameter (its parameters: {', '.join(parameters) or 'none'})"
         )
     known = [name for name in parameters if unique_on == "*" or name in wanted]
+    can_zip = set(by_kind) <= {Parameter.POSITIONAL_OR_KEYWORD}
 
     def text_for(args: tuple[Any, ...], kwargs: dict[str, Any], added_args: int) -> str:
-        given = arguments(signature, args, kwargs)
+        if can_zip and not kwargs and len(args) == len(parameters):
+            given = dict(zip(parameters, args, strict=True))  # ten times as fast
+        else:
+            given = arguments(signature, args, kwargs)
         if unknown:
             given = {**given[keywords], **given}
         texts = []
@@ -83,7 +90,7 @@ def text_of(value: object) -> str:
         case bool():
             return "true" if value else "false"
         case str():  # the value of a StrEnum
-            return json.dumps(str.__str__(value), ensure_ascii=False)
+            return _quoted(str.__str__(value))
         case int():
             return int.__repr__(value)
         case float():
