@@ -25,7 +25,6 @@ from celery.signals import (
 )
 from celery.states import REVOKED, SUCCESS
 
-from django_redislock import validators
 from django_redislock.exceptions import AlreadyRunning
 from django_redislock.introspection import reject_deferred_result
 from django_redislock.lock_types import BaseLock
@@ -216,7 +215,7 @@ class TaskExecution(Execution):
 
     def _send_again(self, conflict: Conflict) -> NoReturn:
         message, task = self.message, self.task
-        countdown = validators.wait("countdown", self.options.countdown)
+        countdown: Any = self.options.countdown
         if countdown is None:
             countdown = back_off(message.conflicts)
         # An execution that still runs has sent a fresh retry, which has not begun before.
@@ -239,7 +238,7 @@ class TaskExecution(Execution):
             if task.acks_late:
                 raise Reject(error, requeue=True) from error
             raise
-        raise Retry(exc=conflict.error, when=countdown, sig=signature)  # type: ignore[arg-type]
+        raise Retry(exc=conflict.error, when=countdown, sig=signature)
 
     def _seconds_kept(self, lock: BaseLock, error: BaseException | None) -> float:
         if not self.options.holds_on_retry:

@@ -11,9 +11,7 @@ import atexit
 import logging
 import os
 import threading
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import takewhile
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -24,7 +22,6 @@ from redis.exceptions import RedisError
 from django_redislock import clock
 from django_redislock.identity import child_id, process_id
 from django_redislock.manager import locks
-from django_redislock.snapshots import Holding, LockInfo
 from django_redislock.text import error_text, printable
 
 from . import board
@@ -39,9 +36,6 @@ CHECK_INTERVAL_SECONDS = 0.25
 
 LATE_COMMAND_SECONDS = 2.0
 """How long after its death a command of a pool process can still reach Redis."""
-
-MAX_SEARCH_SECONDS = 1.0
-"""The time for a search through all locks. A fork can wait for it."""
 
 
 @worker_ready.connect
@@ -111,16 +105,14 @@ class DeadProcess:
 
     lock: ShownLock
     since: float
-    is_searched: bool = False
-    """Whether all locks were searched for others that it held."""
-
     failed: bool = False
+    """Whether Redis was unreachable."""
 
     def is_settled(self) -> bool:
-        """Release its locks, and return whether no further check is needed."""
+        """Release its lock, and return whether no further check is needed."""
         age, lock = clock.now() - self.since, self.lock
         try:
-            self._release(age)
+            self._release()
         except RedisError as error:
             if not self.failed:
                 logger.warning(
@@ -136,36 +128,23 @@ class DeadProcess:
             return True
         return age > LATE_COMMAND_SECONDS
 
-    def _release(self, age: float) -> None:
+    def _release(self) -> None:
         manager, lock = locks.using(self.lock.alias), self.lock
-        info = manager.get(lock.name)
-        found = [(each, lock.at_least_for) for each in self._held_of([info] if info else [])]
-        if not self.is_searched and age >= CHECK_INTERVAL_SECONDS:
-            until = clock.now() + MAX_SEARCH_SECONDS
-            infos = takewhile(lambda _: clock.now() < until, manager.active())
-            others = (info for info in infos if info.name != lock.name)
-            # A lock without renewal must last until its lease expires.
-            found += [(each, 0) for each in self._held_of(others) if each[1].renewed]
-            self.is_searched = True
-        for (name, holding), at_least_for in found:
-            if manager.release_for(name, holding.token, at_least_for=at_least_for):
-                task = f"{holding.holder.task_name}[{holding.holder.task_id}]"
+        info, process = manager.get(lock.name), child_id(process_id(), lock.pid)
+        for holding in info.holders if info else ():
+            holder = holding.holder
+            # A cooldown stays, and so does the queue lock of a message that the process sent.
+            is_running = holding.timeout and not holding.metadata.get("queued")
+            if (
+                holder.process == process
+                and is_running
+                and manager.release_for(lock.name, holding.token, at_least_for=lock.at_least_for)
+            ):
+                task = printable(f"{holder.task_name}[{holder.task_id}]")
                 logger.warning(
                     "Lock released for dead process: name=%r task=%s pid=%s",
-                    *(name, printable(task), lock.pid),
+                    *(lock.name, task, lock.pid),
                 )
-
-    def _held_of(self, infos: Iterable[LockInfo]) -> Iterator[tuple[str, Holding]]:
-        """Return the holds of the dead process, with the names of their locks.
-
-        The queue lock of a message that it sent stays. So does a cooldown.
-        """
-        process = child_id(process_id(), self.lock.pid)
-        for info in infos:
-            for holding in info.holders:
-                is_own = holding.holder.process == process
-                if is_own and holding.timeout and not holding.metadata.get("queued"):
-                    yield info.name, holding
 
 
 _monitor = Monitor()

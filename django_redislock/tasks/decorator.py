@@ -100,19 +100,12 @@ def single_instance(
         def sync(self, account_id, full=False): ...
 
     While the function runs, it holds a lock whose lease is renewed. The lock is named after the
-    task, or after the module and qualified name of a plain function.
+    task, or after the module and qualified name of a plain function. All modes except
+    ``"while_executing"`` also take a queue lock when the task is sent. Put them above the task
+    decorator. For tasks of `django.tasks` they need `SingleInstanceBackend`.
 
-    The other modes also take a queue lock when the task is sent. Put them above the task
-    decorator only. For tasks of `django.tasks` they need `SingleInstanceBackend`::
-
-        @single_instance(mode="until_executed", unique_on=["account_id"])
-        @shared_task
-        def sync(account_id): ...
-
-    A redelivered message, and a message that meets an earlier execution of itself, is not a
-    duplicate. `on_conflict` does not apply to it: it runs again later, unless the result backend
-    confirms that it has already succeeded. A call from inside the running instance never retries
-    and never waits, because it would wait for itself.
+    A message that was delivered or sent again is not a duplicate of its earlier execution. It runs
+    later, unless the result backend confirms that the task has succeeded.
 
     Args:
         function: The function, if the decorator is used without options.
@@ -120,37 +113,18 @@ def single_instance(
             for all arguments. None means one lock for all calls.
         key: The lock's name instead: a template such as ``"report:{account_id}"``, or a function
             of the arguments of the call.
-        mode: When there is only one instance:
-
-            - ``"while_executing"``: One instance runs.
-            - ``"until_executing"``: One instance is queued.
-            - ``"until_executed"``: One instance is queued or runs.
-            - ``"until_and_while_executing"``: One instance is queued, and one runs. A task that
-              starts while another one runs is retried after `countdown`, and keeps its queue lock.
-        on_conflict: The policy for a duplicate:
-
-            - ``"skip"``: It ends with None. A warning is logged, and `task_skipped` is sent. If
-              the task is skipped when it is sent, the sender gets the `AsyncResult` of the other
-              task.
-            - ``"raise"``: It raises `AlreadyRunning`.
-            - ``"retry"``: The worker runs it again after `countdown`, at most `max_retries` times,
-              and then raises `AlreadyRunning`. The retries of the task itself are not affected.
-              Without a queue, as in a direct call, it raises at once. Only for
-              ``"while_executing"``.
-            - ``"wait"``: It waits for at most `blocking_timeout`, and then raises
-              `AlreadyRunning`. Only for ``"while_executing"``.
-            - ``"replace"``: The queued task is revoked, and the new one takes its queue lock. Only
-              for modes with a queue lock.
-
-            A duplicate is sent anyway if other tasks depend on its result: a member of a chain,
-            group or chord, or a task with a `link` or its own `task_id`. It ends without running,
-            with None or with `AlreadyRunning`.
+        mode: ``"while_executing"``: one instance runs. ``"until_executing"``: one is queued.
+            ``"until_executed"``: one is queued or runs. ``"until_and_while_executing"``: one is
+            queued, and one runs.
+        on_conflict: The policy for a duplicate. ``"skip"`` ends it with None, and ``"raise"``
+            raises `AlreadyRunning`. ``"retry"`` sends it again after `countdown`, and ``"wait"``
+            waits for the lock; both then raise `AlreadyRunning`, and need ``"while_executing"``.
+            ``"replace"`` revokes the queued task, and needs another mode.
         timeout: The lease in seconds. It is how long the lock outlives a worker that died. None
             means ``REDISLOCK_TIMEOUT``.
         blocking_timeout: The maximum wait in seconds with ``"wait"``. None waits without a limit.
         countdown: The seconds before a retry. None means about 1 second, doubled with each retry
-            up to 60. A value near 0 makes the worker retry all the time. Celery can then record
-            the state RETRY for a task that has ended.
+            up to 60.
         max_retries: The maximum number of retries. None means no limit.
         limit: How many instances can run at the same time, or a function of the arguments of the
             call that returns it. None means one.
@@ -171,8 +145,8 @@ def single_instance(
             side of the task decorator. At the call, if an argument cannot be part of the name.
         ValueError: At import, if an option has an invalid value, or if options cannot be combined.
         django.core.exceptions.ImproperlyConfigured: At import, if `unique_on` or `key` has a name
-            that is not a parameter. Above a task decorator, when Celery creates the task. Also if
-            `django.tasks` or its backend cannot do what the options say.
+            that is not a parameter, or if `django.tasks` or its backend cannot do what the options
+            say. Above a task decorator, when Celery creates the task.
         redis.exceptions.ConnectionError: When the task is sent or starts, if Redis is unreachable.
     """
     validators.check_options("single_instance", options, Options.__annotations__)

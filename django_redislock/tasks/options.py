@@ -1,9 +1,9 @@
 """The options of `single_instance`, checked when the module is imported."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from django.conf import settings
 
@@ -13,7 +13,7 @@ from django_redislock.names import short_repr
 from django_redislock.redaction import without_secrets
 from django_redislock.validators import Seconds
 
-QUEUE_TIMEOUT_SECONDS = 3600
+QUEUE_TIMEOUT_SECONDS = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,70 +46,67 @@ WHEN_SENT = ("skip", "raise", "replace")
 """The policies for a conflict of queue locks."""
 
 
-def _choice(choices: Collection[str], option: str, value: object) -> None:
+def _choice(choices: Collection[str], option: str, value: Any) -> str:
     if value not in list(choices):
         raise ValueError(
             f"{option}={short_repr(value)} is not one of {', '.join(map(repr, choices))}"
         )
+    return str(value)
 
 
-def _str(option: str, value: object) -> None:
-    if not isinstance(value, str):
-        raise TypeError(
-            f"{option} must be a str, not {short_repr(value)} ({type(value).__name__})"
-        )
+def _instance(kinds: Any, expected: str, option: str, value: Any) -> Any:
+    if not isinstance(value, kinds):
+        kind = type(value).__name__
+        raise TypeError(f"{option} must be {expected}, not {short_repr(value)} ({kind})")
+    return value
 
 
-def _argument_names(option: str, value: object) -> None:
-    if value == "*":
-        return
-    wanted = f"{option} must be a list of argument names, or '*' for all, not {short_repr(value)}"
-    if not isinstance(value, (str, list, tuple, set, frozenset)):
-        raise TypeError(f"{wanted} ({type(value).__name__})")
-    if isinstance(value, str) or not value:
-        raise ValueError(wanted)
+_str = partial(_instance, str, "a str")
+_key = partial(_instance, (str, Callable), "a template (str) or a callable")
+
+
+def _argument_names(option: str, value: Any) -> Any:
+    expected = "a list of argument names, or '*' for all"
+    _instance((str, list, tuple, set, frozenset), expected, option, value)
+    if value != "*" and (isinstance(value, str) or not value):
+        raise ValueError(f"{option} must be {expected}, not {short_repr(value)}")
     for name in value:
         _str(f"each name in {option}", name)
+    return value
 
 
-def _key(option: str, value: object) -> None:
-    if not (isinstance(value, str) or callable(value)):
-        raise TypeError(
-            f"{option} must be a template (str) or a callable, not {short_repr(value)}"
-            f" ({type(value).__name__})"
-        )
-
-
-def _limit(option: str, value: object) -> None:
+def _limit(option: str, value: Any) -> Any:
     validate = validators.callback if callable(value) else validators.count
-    validate(option, value)
+    return validate(option, value)
 
 
-def _cache_alias(option: str, value: object) -> None:
-    _str(option, value)
-    if settings.configured and value not in settings.CACHES:
+def _cache_alias(option: str, value: Any) -> str:
+    alias: str = _str(option, value)
+    if settings.configured and alias not in settings.CACHES:
         known = ", ".join(map(repr, settings.CACHES))
-        raise ValueError(
-            f"{option}={without_secrets(short_repr(value))} is not a cache alias. CACHES has:"
-            f" {known}"
-        )
+        name = without_secrets(short_repr(alias))
+        raise ValueError(f"{option}={name} is not a cache alias. CACHES has: {known}")
+    return alias
 
 
-VALIDATORS: dict[str, Callable[[str, Any], object]] = {
+VALIDATORS: dict[str, Callable[[str, Any], Any]] = {
     "unique_on": _argument_names,
     "key": _key,
+    "mode": partial(_choice, MODES),
+    "on_conflict": partial(_choice, POLICIES),
     "timeout": validators.lease,
     "blocking_timeout": validators.wait,
     "countdown": validators.wait,
     "max_retries": partial(validators.count, least=0),
     "limit": _limit,
+    "at_least_for": validators.at_least,
     "max_hold": validators.lease,
     "queue_timeout": validators.lease,
     "hold_on_retry": validators.flag,
     "on_lost": validators.on_lost,
     "using": _cache_alias,
 }
-"""The validators of the options that are not None."""
+"""The validators of the options. None is always valid, except for those whose default is not."""
 
 
 @dataclass(eq=False, slots=True, kw_only=True)
@@ -150,13 +147,10 @@ class Options:
     """The options of the lock. A lock validates each of them again, so only those that are set."""
 
     def __post_init__(self) -> None:
-        _choice(MODES, "mode", self.mode)
-        _choice(POLICIES, "on_conflict", self.on_conflict)
-        validators.at_least("at_least_for", self.at_least_for)
         for option, validate in VALIDATORS.items():
-            if getattr(self, option) is not None:
-                validate(option, getattr(self, option))
-
+            value = getattr(self, option)
+            if value is not None or option in ("mode", "on_conflict", "at_least_for"):
+                setattr(self, option, validate(option, value))
         self.locking = locking = MODES[self.mode]
         self.policy = "skip" if self.on_conflict == "replace" else self.on_conflict
         self.holds_on_retry = (
@@ -165,25 +159,27 @@ class Options:
             else self.hold_on_retry
         )
         self.may_have_queue_lock = locking.when_sent or self.holds_on_retry
-        queue_timeout = QUEUE_TIMEOUT_SECONDS if self.queue_timeout is None else self.queue_timeout
-        self.max_queue_seconds = validators.seconds("queue_timeout", queue_timeout)
-        of_lock = {
-            name: getattr(self, name) for name in ("timeout", "blocking_timeout", "max_hold")
+        for problem in self._problems():
+            raise ValueError(problem)
+        self.max_queue_seconds = cast("float", self.queue_timeout or QUEUE_TIMEOUT_SECONDS)
+        options = "timeout", "blocking_timeout", "at_least_for", "max_hold"
+        self.of_lock = {
+            option: getattr(self, option)
+            for option in options
+            if getattr(self, option) not in (None, 0)
         }
-        of_lock["at_least_for"] = self.at_least_for or None
-        self.of_lock = {name: value for name, value in of_lock.items() if value is not None}
-        self._check_combination()
 
-    def _check_combination(self) -> None:
+    def _problems(self) -> Iterator[str]:
+        """Return why the options cannot be combined."""
         mode, locking, on_conflict = f"mode={self.mode!r}", self.locking, self.on_conflict
         if on_conflict == "replace" and not locking.when_sent:
-            raise ValueError(
+            others = ", ".join(repr(name) for name in MODES if MODES[name].when_sent)
+            yield (
                 "on_conflict='replace' requires a mode that locks when the task is sent"
-                f" ({', '.join(repr(name) for name in MODES if MODES[name].when_sent)}),"
-                f" not {mode}"
+                f" ({others}), not {mode}"
             )
         if locking.when_sent and on_conflict not in WHEN_SENT:
-            raise ValueError(
+            yield (
                 f"on_conflict={on_conflict!r} requires mode='while_executing'. With {mode} use one"
                 f" of {', '.join(map(repr, WHEN_SENT))}."
             )
@@ -193,30 +189,30 @@ class Options:
         for option, policy in required.items():
             value = getattr(self, option)
             if value is not None and on_conflict != policy:
-                raise ValueError(
-                    f"{option}={value!r} requires on_conflict={policy!r},"
+                yield (
+                    f"{option}={value:g} requires on_conflict={policy!r},"
                     f" not on_conflict={on_conflict!r}"
                 )
         if self.hold_on_retry and not locking.while_running:
-            raise ValueError(
+            yield (
                 f"hold_on_retry=True has no effect with {mode}, which holds no lock while the task"
                 " runs"
             )
         if self.queue_timeout is not None and not self.may_have_queue_lock:
-            raise ValueError(
-                f"queue_timeout={self.queue_timeout!r} has no effect with {mode}. It requires"
+            yield (
+                f"queue_timeout={self.queue_timeout:g} has no effect with {mode}. It requires"
                 " hold_on_retry=True or a mode that locks when the task is sent."
             )
         timeout = conf.timeout if self.timeout is None and settings.configured else self.timeout
         if self.max_hold is not None and timeout is not None:
             validators.max_hold("max_hold", self.max_hold, timeout, self.at_least_for)
         if self.unique_on is not None and self.key is not None:
-            raise ValueError(
+            yield (
                 f"unique_on={short_repr(self.unique_on)} and key={short_repr(self.key)} cannot be"
                 " combined: use one of them"
             )
         if locking.separate and isinstance(self.key, str) and self.key.endswith(QUEUE_LOCK_SUFFIX):
-            raise ValueError(
+            yield (
                 f"key={short_repr(self.key)} must not end with {QUEUE_LOCK_SUFFIX!r}, which"
                 f" {mode} reserves for its queue locks"
             )
