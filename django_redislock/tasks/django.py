@@ -148,6 +148,17 @@ def _of_module(task: Any) -> Any:
         return task
 
 
+def holders_with_ids(single: Single, name: str) -> tuple[Holding, ...]:
+    """Return the holders of a lock, as soon as the ids of all tasks that are sent are known."""
+    until = clock.now() + SENDING_SECONDS
+    while True:
+        info = single.manager.get(name)
+        holders = info.holders if info else ()
+        if not any(each.metadata.get(SENDING) for each in holders) or clock.now() > until:
+            return holders
+        time.sleep(POLL_SECONDS)
+
+
 class TaskExecution(Execution):
     """The execution of a task by a backend."""
 
@@ -163,17 +174,10 @@ class TaskExecution(Execution):
         """
         if self.call.other_queue_token:  # it runs inside enqueue()
             return
-        until, holders = clock.now() + SENDING_SECONDS, self._holders(name)
-        while any(each.metadata.get(SENDING) for each in holders) and clock.now() < until:
-            time.sleep(POLL_SECONDS)
-            holders = self._holders(name)
+        holders = holders_with_ids(self.single, name)
         queued = [each for each in holders if each.metadata.get("queued")]
         if queued and not self.call.task_id:
             self.call.other_queue_token = queued[0].token
-
-    def _holders(self, name: str) -> tuple[Holding, ...]:
-        info = self.single.manager.get(name)
-        return info.holders if info else ()
 
 
 def is_task(target: Any) -> bool:
@@ -305,15 +309,12 @@ class QueueLocks:
         if single is None or not single.options.locking.when_sent:
             return enqueue()
         call = call_of(single, task, args, kwargs)
-        conflict = Conflict(call, single.name_of(call))
-        lock, token = single.lock(conflict.name, call), f"queued-{token_hex(16)}"
-        sending = QueueLock(lock, token, (call.name, None), **{SENDING: True})
+        name, token = single.name_of(call), f"queued-{token_hex(16)}"
+        conflict = Conflict(call, name)
+        sending = QueueLock(single.lock(name, call), token, (call.name, None), **{SENDING: True})
         while not sending.acquire(SENDING_SECONDS):
-            while (is_held := conflict.look()) and conflict.holding:
-                if not conflict.holding.metadata.get(SENDING):  # else its id is not known yet
-                    break
-                time.sleep(POLL_SECONDS)
-            if is_held:  # else it was released in the meantime
+            holders_with_ids(single, name)
+            if conflict.look():  # else it was released in the meantime
                 return self._give_way(conflict, task, enqueue)
         return _enqueue_with(sending, task, call, enqueue)
 
