@@ -5,7 +5,7 @@ import threading
 import time
 from collections.abc import Callable
 from types import FrameType
-from typing import Any, Self
+from typing import Any
 
 from django_redislock.exceptions import LOSS, LockLost
 
@@ -17,7 +17,7 @@ MAX_SIGNAL_SECONDS = 1.0
 
 
 class Abort:
-    """Raises `LockLost` in the block after it was called, in the main thread of its process.
+    """Raises `LockLost` in a function after it was called, in the main thread of its process.
 
     Another thread cannot be interrupted, and must check its lock.
     """
@@ -41,30 +41,26 @@ class Abort:
 
     def run(self, lock: Any, function: Callable[[], Any]) -> Any:
         """Run a function under a lock, and raise `LockLost` in it if the lock is lost."""
-        with self:
-            lock.assert_held()  # a loss before this line was not reported
+        if threading.current_thread() is not threading.main_thread():
             return function()
-
-    def __enter__(self) -> Self:
-        if threading.current_thread() is threading.main_thread():
-            self._before = signal.signal(SIGNAL, self._raise_pending)
-            with self._guard:
-                self._is_armed = True
-        return self
-
-    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
-        if not self._is_armed:
-            return
+        self._before = signal.signal(SIGNAL, self._raise_pending)
         try:
             with self._guard:
-                self._is_armed = False
-            until = time.monotonic() + MAX_SIGNAL_SECONDS
-            while self._pending and time.monotonic() < until:
-                time.sleep(0.001)  # it must not interrupt the code after the block
+                self._is_armed = True
+            lock.assert_held()  # a loss before this line was not reported
+            result = function()
         finally:
-            signal.signal(SIGNAL, self._before)
-        if self._pending and error is None:  # another handler received it
+            try:
+                with self._guard:
+                    self._is_armed = False
+                until = time.monotonic() + MAX_SIGNAL_SECONDS
+                while self._pending and time.monotonic() < until:
+                    time.sleep(0.001)  # it must not interrupt the code after the function
+            finally:
+                signal.signal(SIGNAL, self._before)
+        if self._pending:  # another handler received the signal
             raise self._pending
+        return result
 
     def _raise_pending(self, number: int, frame: FrameType | None) -> None:
         error, self._pending = self._pending, None

@@ -15,33 +15,25 @@ from django_redislock.names import short_repr
 from django_redislock.validators import Seconds
 
 from .execution import Execution
-from .options import Options
+from .options import VALIDATORS, Options
 from .single import MARK, Call, Single
 
 
-class Framework(Protocol):
-    """The module of a task framework, such as Celery."""
-
-    def is_task(self, target: Any) -> bool:
-        """Return whether the decorator is above this framework's task decorator."""
-
-    def decorate(self, options: Options, task: Any) -> Any:
-        """Return the task that runs as a single instance."""
-
-    def execution(
-        self, single: Single, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Execution | None:
-        """Return the execution of a call, or None if it is not for a task."""
-
-
 @cache
-def frameworks() -> list[Framework]:
-    """Return those that are installed. They are layers above this module."""
-    paths = ["django_redislock.celery.framework"] if find_spec("celery") else []
-    modules: list[Any] = [
-        import_module(path) for path in (*paths, "django_redislock.tasks.django")
-    ]
-    return modules
+def frameworks() -> list[Any]:
+    """Return the modules of the installed task frameworks. They are layers above this module.
+
+    Each has these functions:
+
+    - ``is_task(target)`` returns whether the decorator is above the framework's task decorator.
+    - ``decorate(options, task)`` returns the task that runs as a single instance.
+    - ``execution(single, args, kwargs)`` returns the `Execution` of a call, or None if the call is
+      not for a task of the framework.
+    """
+    paths = ["django_redislock.tasks.django"]
+    if find_spec("celery"):
+        paths.insert(0, "django_redislock.celery.framework")
+    return list(map(import_module, paths))
 
 
 decorated: WeakSet[Callable[..., Any]] = WeakSet()
@@ -149,7 +141,7 @@ def single_instance(
             say. Above a task decorator, when Celery creates the task.
         redis.exceptions.ConnectionError: When the task is sent or starts, if Redis is unreachable.
     """
-    validators.check_options("single_instance", options, Options.__annotations__)
+    validators.check_options("single_instance", options, VALIDATORS)
     if function is None:
         return partial(_decorate, Options(**options))
     return _decorate(Options(**options), function)
@@ -216,6 +208,7 @@ def wrap(
 
 def _execution(single: Single, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Execution:
     for framework in frameworks():
-        if execution := framework.execution(single, args, kwargs):
+        execution: Execution | None = framework.execution(single, args, kwargs)
+        if execution is not None:
             return execution
     return Execution(Call(single, args, kwargs))

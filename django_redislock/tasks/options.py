@@ -1,9 +1,9 @@
 """The options of `single_instance`, checked when the module is imported."""
 
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import partial
-from typing import Any, Literal, cast
+from typing import Annotated, Any, Literal, cast, get_type_hints
 
 from django.conf import settings
 
@@ -89,45 +89,25 @@ def _cache_alias(option: str, value: Any) -> str:
     return alias
 
 
-VALIDATORS: dict[str, Callable[[str, Any], Any]] = {
-    "unique_on": _argument_names,
-    "key": _key,
-    "mode": partial(_choice, MODES),
-    "on_conflict": partial(_choice, POLICIES),
-    "timeout": validators.lease,
-    "blocking_timeout": validators.wait,
-    "countdown": validators.wait,
-    "max_retries": partial(validators.count, least=0),
-    "limit": _limit,
-    "at_least_for": validators.at_least,
-    "max_hold": validators.lease,
-    "queue_timeout": validators.lease,
-    "hold_on_retry": validators.flag,
-    "on_lost": validators.on_lost,
-    "using": _cache_alias,
-}
-"""The validators of the options. None is always valid, except for those whose default is not."""
-
-
 @dataclass(eq=False, slots=True, kw_only=True)
 class Options:
-    """The options of `single_instance`, which documents them."""
+    """The options of `single_instance`, which documents them, with their validators."""
 
-    unique_on: Collection[str] | None = None
-    key: str | Callable[..., str] | None = None
-    mode: str = "while_executing"
-    on_conflict: str = "skip"
-    timeout: Seconds | None = None
-    blocking_timeout: Seconds | None = None
-    countdown: Seconds | None = None
-    max_retries: int | None = None
-    limit: int | Callable[..., int] | None = None
-    at_least_for: Seconds = 0
-    max_hold: Seconds | None = None
-    queue_timeout: Seconds | None = None
-    hold_on_retry: bool | None = None
-    on_lost: Callable[..., Any] | Literal["abort"] | None = None
-    using: str | None = None
+    unique_on: Annotated[Collection[str] | None, _argument_names] = None
+    key: Annotated[str | Callable[..., str] | None, _key] = None
+    mode: Annotated[str, partial(_choice, MODES)] = "while_executing"
+    on_conflict: Annotated[str, partial(_choice, POLICIES)] = "skip"
+    timeout: Annotated[Seconds | None, validators.lease] = None
+    blocking_timeout: Annotated[Seconds | None, validators.wait] = None
+    countdown: Annotated[Seconds | None, validators.wait] = None
+    max_retries: Annotated[int | None, partial(validators.count, least=0)] = None
+    limit: Annotated[int | Callable[..., int] | None, _limit] = None
+    at_least_for: Annotated[Seconds, validators.at_least] = 0
+    max_hold: Annotated[Seconds | None, validators.lease] = None
+    queue_timeout: Annotated[Seconds | None, validators.lease] = None
+    hold_on_retry: Annotated[bool | None, validators.flag] = None
+    on_lost: Annotated[Callable[..., Any] | Literal["abort"] | None, validators.on_lost] = None
+    using: Annotated[str | None, _cache_alias] = None
 
     locking: Locking = field(init=False)
 
@@ -148,9 +128,8 @@ class Options:
 
     def __post_init__(self) -> None:
         for option, validate in VALIDATORS.items():
-            value = getattr(self, option)
-            if value is not None or option in ("mode", "on_conflict", "at_least_for"):
-                setattr(self, option, validate(option, value))
+            if getattr(self, option) is not DEFAULTS[option]:
+                setattr(self, option, validate(option, getattr(self, option)))
         self.locking = locking = MODES[self.mode]
         self.policy = "skip" if self.on_conflict == "replace" else self.on_conflict
         self.holds_on_retry = (
@@ -166,7 +145,7 @@ class Options:
         self.of_lock = {
             option: getattr(self, option)
             for option in options
-            if getattr(self, option) not in (None, 0)
+            if getattr(self, option) != DEFAULTS[option]
         }
 
     def _problems(self) -> Iterator[str]:
@@ -216,3 +195,12 @@ class Options:
                 f"key={short_repr(self.key)} must not end with {QUEUE_LOCK_SUFFIX!r}, which"
                 f" {mode} reserves for its queue locks"
             )
+
+
+VALIDATORS: dict[str, Callable[[str, Any], Any]] = {
+    option: hint.__metadata__[0]
+    for option, hint in get_type_hints(Options, include_extras=True).items()
+    if hasattr(hint, "__metadata__")
+}
+
+DEFAULTS = {each.name: each.default for each in fields(Options)}

@@ -481,9 +481,10 @@ class TestConflict:
 
         first = start(work, "first")
         assert begun.wait(60)
-        hasty = single_instance(key=NAME, on_conflict="wait", blocking_timeout=0.05)
-        with pytest.raises(AlreadyRunning):
-            hasty(lambda: 1)()
+        for seconds in (0, 0.05):
+            hasty = single_instance(key=NAME, on_conflict="wait", blocking_timeout=seconds)
+            with pytest.raises(AlreadyRunning):
+                hasty(lambda: 1)()
         second = start(work, "second")
         waiting(locks, NAME, 1)
         go.set()
