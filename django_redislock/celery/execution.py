@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, NoReturn, cast
 
@@ -103,19 +103,8 @@ def release_queue_lock(task: Any, request: Context) -> None:
 
 
 def _release_queue_lock_of(message: Message) -> None:
-    single = message.single
-    if not single.options.may_have_queue_lock:
-        return
-    call = message.call
-
-    def names() -> Iterator[str]:
-        """Return the names of all locks that the message can hold."""
-        if message.queue_lock:
-            yield message.queue_lock
-        name = single.name_of(call)
-        yield from {name, single.queue_lock_name(name)} - {message.queue_lock}
-
-    single.release_queue_locks(call, names())
+    if message.single.options.may_have_queue_lock:
+        message.single.release_queue_locks(message.call, message.queue_lock)
 
 
 class TaskExecution(Execution):

@@ -108,16 +108,17 @@ class Sending:
             if holder and holder.token == self.queue_lock.token:  # a message with this id
                 return self._give_way()
         self.queue_lock.lock.on_conflict = self.single.options.policy  # for the history
+        replaces = self.single.options.on_conflict == "replace"
         for _ in range(MAX_ATTEMPTS):
             # Before the queue lock is acquired: the history would show a refusal as skipped.
-            replaceable = self._replaceable()
+            replaceable = self._replaceable() if replaces and self.conflict.look() else []
             for holding in replaceable:
                 if self._take(holding.token):
                     return self._publish_instead_of(holding)
             if not replaceable and self._take():
                 return self._publish_with_queue_lock()
             # Otherwise the lock was released since, or another task was queued.
-            if self.conflict.look() and not self._replaceable():
+            if self.conflict.look() and not (replaces and self._replaceable()):
                 break
         return self._give_way()
 
@@ -194,11 +195,8 @@ class Sending:
     # A queue lock that is not free
 
     def _replaceable(self) -> list[Holding]:
-        """Return the queue locks of other tasks that this one replaces with ``"replace"``, if they
-        use the whole `limit`."""
-        if self.single.options.on_conflict != "replace":
-            return []
-        info = self.single.manager.get(self.name)
+        """Return the queue locks of other tasks, if they use the whole `limit`."""
+        info = self.conflict.info
         if info is None or sum(each.weight for each in info.holders) < info.capacity:
             return []
         held = info.holders

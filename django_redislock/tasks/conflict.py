@@ -9,7 +9,7 @@ from redis.exceptions import RedisError
 from django_redislock.exceptions import AlreadyRunning
 from django_redislock.identity import complete_id, recorded_id
 from django_redislock.signals import task_skipped
-from django_redislock.snapshots import Holding
+from django_redislock.snapshots import Holding, LockInfo
 from django_redislock.text import holder_text, short_duration
 
 from .single import Call
@@ -25,8 +25,11 @@ class Conflict:
         name: The name of the lock.
     """
 
+    info: LockInfo | None = None
+    """The lock as it was read last."""
+
     holding: Holding | None = None
-    """The hold that was read last."""
+    """The hold of the lock that the error names."""
 
     def __init__(self, call: Call, name: str) -> None:
         self.call, self.name = call, name
@@ -35,14 +38,14 @@ class Conflict:
 
     def look(self) -> bool:
         """Read who holds the lock, and return whether anybody does."""
-        self.holding = None
+        self.info = self.holding = None
         try:
-            info = self.call.single.manager.get(self.name)
+            self.info = self.call.single.manager.get(self.name)
         except RedisError:
             return True
-        if info is not None and info.holders:
-            self._set_holder(max(info.holders, key=self._rank))
-        return info is not None
+        if self.info is not None and self.info.holders:
+            self._set_holder(max(self.info.holders, key=self._rank))
+        return self.info is not None
 
     @property
     def is_with_itself(self) -> bool:

@@ -107,8 +107,7 @@ def end_run(task_result: Any, **_: Any) -> None:
     # Perhaps it failed before its function was called.
     if single is not None and single.options.locking.when_sent:
         args, kwargs = task_result.args, task_result.kwargs
-        call = call_of(single, task, args, kwargs, str(task_result.id))
-        single.release_queue_locks(call, map(single.name_of, [call]))
+        single.release_queue_locks(call_of(single, task, args, kwargs, str(task_result.id)))
 
 
 for package in PACKAGES:

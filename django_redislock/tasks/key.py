@@ -4,7 +4,7 @@ The text is the same before and after the argument was sent as JSON.
 """
 
 import json
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Context, Decimal
 from enum import Enum
@@ -112,7 +112,8 @@ def text_of(value: object) -> str:
         case set() | frozenset():
             return f"set({','.join(sorted(map(text_of, value)))})"
         case dict():
-            return f"{{{','.join(_item_texts(value.items()))}}}"
+            items = (f"{_key_text(key)}:{text_of(item)}" for key, item in value.items())
+            return f"{{{','.join(sorted(items))}}}"
         case Enum():  # without another type
             return f"{type(value).__qualname__}.{value.name or value.value}"
         case Model():
@@ -123,15 +124,10 @@ def text_of(value: object) -> str:
     )
 
 
-def _item_texts(items: Iterable[tuple[Any, Any]]) -> list[str]:
-    """Return the texts of a dictionary's items. In JSON, each key is a string."""
-    texts = []
-    for key, item in items:
-        text = text_of(key)
-        if isinstance(key, JSON_KEYS) and not isinstance(key, str):
-            text = json.dumps(text)
-        texts.append(f"{text}:{text_of(item)}")
-    return sorted(texts)
+def _key_text(key: object) -> str:
+    """Return the text of a dictionary's key. In JSON, each key is a string."""
+    is_turned = isinstance(key, JSON_KEYS) and not isinstance(key, str)
+    return json.dumps(text_of(key)) if is_turned else text_of(key)
 
 
 def _model_text(instance: Model) -> str:

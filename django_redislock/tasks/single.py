@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
@@ -181,11 +181,20 @@ class Single:
         token = call.queue_token
         return bool(token) and QueueLock(lock, token, (call.name, call.task_id)).release()
 
-    def release_queue_locks(self, call: Call, names: Iterable[str]) -> None:
-        """Release what a task that has ended still has under some names."""
+    def release_queue_locks(self, call: Call, taken: str | None = None) -> None:
+        """Release what a task that has ended still has.
+
+        Args:
+            call: The call of the task.
+            taken: The name of the queue lock that it took, if its message says that. The name can
+                have changed.
+        """
         try:
-            for name in names:
-                self.release_queue_lock(self.lock(name), call)
+            if taken:
+                self.release_queue_lock(self.lock(taken), call)
+            name = self.name_of(call)
+            for each in {name, self.queue_lock_name(name)} - {taken}:
+                self.release_queue_lock(self.lock(each), call)
         except Exception as error:
             logger.error(
                 "Queue lock not released: task=%s error=%s",

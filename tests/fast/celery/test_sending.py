@@ -20,6 +20,7 @@ from django_redislock.lock_state import queued_task
 from django_redislock.lock_types import QueueLock
 from django_redislock.tasks.single import queue_lock_token
 from django_redislock.validators import MAX_LEASE_SECONDS
+from tests.lock_tools import start
 from tests.round_trips import RoundTrips
 from tests.tools import wait_until
 
@@ -257,6 +258,15 @@ def test_a_newer_task_replaces_a_queued_one(app, name, sent, signals, revoked, m
     lock_name = queue_lock(name, mode).name
     assert "passed" in outcomes(lock_name, first.id)
     assert not {"skipped", "refused"} & set(outcomes(lock_name, second.id))
+
+
+def test_of_several_tasks_that_are_sent_at_once_none_is_skipped(app, name, signals, revoked):
+    task = make_task(app, name, on_conflict="replace")
+    results = [start(task.delay) for _ in range(12)]
+    ids = {result.result(60).id for result in results}
+    assert len(ids) == 12
+    assert [what for what, *_ in signals] == ["replaced"] * 11
+    assert {locks.get(name).holder.task_id} == ids - set(revoked)
 
 
 def test_a_newer_task_does_not_replace_a_running_one(app, name, signals):
