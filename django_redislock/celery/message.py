@@ -146,9 +146,7 @@ class Message:
                         self.single, self.task.app, headers.get("eta"), headers.get("expires")
                     )
             except Exception:  # it must not hide what the task did
-                logger.exception(
-                    "Cannot determine whether the task runs again: task=%s", self.call
-                )
+                logger.exception("Cannot determine whether the task runs again: task=%s", call)
         self.is_sent_again = True
 
 
@@ -214,7 +212,10 @@ def _headers_of(request: Context) -> dict[str, Any]:
     """
     attributes, headers = vars(request), request.headers
     found = dict(headers) if isinstance(headers, dict) else {}
-    return found | {name: attributes[name] for name in OURS if name in attributes}
+    for name in OURS:
+        if name in attributes:
+            found[name] = attributes[name]
+    return found
 
 
 def _count(value: object) -> int:

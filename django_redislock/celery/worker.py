@@ -93,8 +93,10 @@ class Monitor:
     def _release_revoked(self) -> None:
         from celery.worker.state import revoked  # only a worker needs it
 
-        for task_id in list(self.scheduled):
-            if task_id in revoked and (request := self.scheduled.pop(task_id, None)):
+        # The worker can add requests at the same time.
+        for request in [ref() for ref in self.scheduled.valuerefs()]:
+            if request is not None and request.id in revoked:
+                self.scheduled.pop(request.id, None)
                 more = {"args": request.args, "kwargs": request.kwargs}
                 release_queue_lock(request.task, Context({**request.request_dict, **more}))
 
