@@ -49,7 +49,7 @@ def show(alias: str, name: str, timeout: float, at_least_for: float) -> int:
     """Show a lock that a pool process is about to acquire.
 
     Returns:
-        The slot of the lock. It is `NOT_SHOWN` outside pool processes, or if there is no room.
+        The slot of the lock. It is `NOT_SHOWN` outside pool processes, or if it does not fit.
     """
     if _memory is None or os.getppid() != _worker_pid:
         return NOT_SHOWN

@@ -1,10 +1,8 @@
 """The worker releases the locks of a dead pool process, also after Redis was unreachable."""
 
-import multiprocessing
 import os
 import subprocess
 import sys
-import time
 from uuid import uuid4
 
 import pytest
@@ -19,8 +17,6 @@ from tests.lock_tools import hanging
 from tests.tools import wait_until
 
 from .tools import run_message
-
-pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 
 NAME = "tests:gone"
 
@@ -44,123 +40,130 @@ def own(settings, own_server):
 
 @pytest.fixture
 def monitor(monkeypatch, moving_clock):
-    """The monitor of this process, which is the worker."""
+    """A monitor for which this process is a pool process that is dead."""
     for name in "_memory", "_worker_pid":
         monkeypatch.setattr(board, name, None)
     board.create()
+    monkeypatch.setattr(board, "_worker_pid", os.getppid())
+    monkeypatch.setattr(worker, "_is_dead", lambda pid: True)
+    monkeypatch.setattr(worker, "child_id", lambda parent_id, pid: parent_id)
     return worker.Monitor()
 
 
 @pytest.fixture
-def kill(app, own, monitor):
-    """Return a function that kills a pool process while it runs a task."""
+def execute(app, own, monitor):
+    """Return a function that executes a task, and fails if the task does."""
 
-    def kill(before=lambda: None, **options):
+    def execute(body, **options):
         def work():
-            before()
-            has_begun.set()
-            time.sleep(60)
+            body()
+            return "ran"
 
         decorated = single_instance(key=NAME, using="own", **{"timeout": 30, **options})(work)
         task = app.task(name=f"tests.gone.{uuid4()}")(decorated)
-        fork = multiprocessing.get_context("fork")
-        has_begun = fork.Event()
-        process = fork.Process(target=run_message, args=(app, task))
-        process.start()
-        assert has_begun.wait(60)
-        assert process.pid in {each.holder.pid for each in own.get(NAME).holders}
-        process.kill()
-        process.join()
+        assert run_message(app, task) == "ran"
 
-    return kill
+    return execute
 
 
-def test_its_lock_is_released_and_looked_for_a_while_longer(own, kill, monitor, moving_clock):
-    kill()
-    monitor.check()
-    assert own.get(NAME) is None
-    assert monitor.dead
-    moving_clock.pass_time(LATE_COMMAND_SECONDS + 1)
-    monitor.check()
-    assert not monitor.dead
+def test_its_lock_is_released_and_looked_for_a_while_longer(own, execute, monitor, moving_clock):
+    def body():
+        monitor.check()
+        assert own.get(NAME) is None
+        assert monitor.dead
+        moving_clock.pass_time(LATE_COMMAND_SECONDS + 1)
+        monitor.check()
+        assert not monitor.dead
+
+    execute(body)
 
 
 def test_the_release_is_tried_again_until_the_lease_has_expired(
-    own, own_server, kill, monitor, moving_clock, caplog
+    own, own_server, execute, monitor, moving_clock, caplog
 ):
-    kill()
-    with hanging(own_server):
+    def succeed():
+        with hanging(own_server):
+            monitor.check()
+            monitor.check()
+        [text] = [text for text in caplog.messages if "not yet released for dead" in text]
+        assert f"name={NAME!r}" in text
+        wait_until(lambda: monitor.check() or own.get(NAME) is None)
+
+    def give_up():
+        with hanging(own_server):
+            monitor.check()
+            moving_clock.pass_time(31)
+            monitor.check()
+        assert not monitor.dead
+
+    execute(succeed)
+    monitor.dead.clear()
+    execute(give_up)
+
+
+def test_a_cooldown_outlives_the_process(own, execute, monitor, caplog):
+    def body():
         for _ in range(2):
             monitor.check()
-    [text] = [text for text in caplog.messages if "not yet released for dead process" in text]
-    assert f"name={NAME!r}" in text
-    wait_until(lambda: monitor.check() or own.get(NAME) is None)
-    kill()
-    with hanging(own_server):
+            assert own.get(NAME).state == "cooldown"
+        assert sum("Lock released for dead process" in text for text in caplog.messages) == 1
+
+    execute(body, at_least_for=60)
+
+
+def test_a_lock_of_another_process_is_left(monkeypatch, own, execute, monitor):
+    def body():
+        monkeypatch.setattr(worker, "child_id", lambda parent_id, pid: "another")
         monitor.check()
-        moving_clock.pass_time(31)
-        monitor.check()
-    assert not monitor.dead
+        assert own.get(NAME).state == "held"
+
+    execute(body)
 
 
-def test_a_cooldown_outlives_the_process(own, kill, monitor, caplog):
-    kill(at_least_for=60)
-    for _ in range(2):
-        monitor.check()
-        assert own.get(NAME).state == "cooldown"
-    assert sum("Lock released for dead process" in text for text in caplog.messages) == 1
-
-
-def test_a_lock_of_another_process_is_left(own, kill, monitor):
-    kill()
-    own.force_release(NAME)
-    assert own.lock(NAME).acquire()
-    monitor.check()
-    assert own.get(NAME).holder.pid == os.getpid()
-
-
-def test_another_error_is_logged_once_and_not_tried_again(settings, kill, monitor, caplog):
-    kill()
-    settings.CACHES = {alias: settings.CACHES[alias] for alias in ("default",)}
-    monitor.check()
-    assert "Lock not released for dead process" in caplog.text
-    assert not monitor.dead
-
-
-def test_the_queue_lock_of_a_message_that_the_process_sent_is_left(own, kill, monitor):
-    def send():
+def test_the_queue_lock_of_a_message_that_the_process_sent_is_left(own, execute, monitor):
+    def body():
         lock = own.semaphore(NAME, 2)
         assert QueueLock(lock, "its-token", ("tests.gone", "other")).acquire(60)
+        monitor.check()
+        assert [each.holder.task_id for each in own.get(NAME).holders] == ["other"]
 
-    kill(send, limit=2)
-    monitor.check()
-    assert own.get(NAME).holder.task_id == "other"
+    execute(body, limit=2)
 
 
-def test_a_lock_for_which_there_is_no_room_is_left_until_it_expires(
-    monkeypatch, own, kill, monitor
-):
+def test_another_error_is_logged_once_and_not_tried_again(settings, execute, monitor, caplog):
+    caches = settings.CACHES
+
+    def body():
+        settings.CACHES = {alias: caches[alias] for alias in ("default",)}
+        monitor.check()
+        settings.CACHES = caches
+        assert "Lock not released for dead process" in caplog.text
+        assert not monitor.dead
+
+    execute(body)
+
+
+def test_a_lock_that_does_not_fit_is_left_until_it_expires(monkeypatch, own, execute, monitor):
+    def body():
+        assert [*board.shown()] == []
+        monitor.check()
+        assert own.get(NAME).state == "held"
+
     monkeypatch.setattr(board, "SLOT_BYTES", 9)
-    kill()
-    monitor.check()
-    assert own.get(NAME) is not None
+    execute(body)
 
 
-def test_a_task_that_has_ended_is_not_shown(app, own, monitor):
-    @app.task(name="tests.ended")
-    @single_instance(key=NAME, using="own")
-    def work():
-        return [shown.name for shown in board.shown()]
+def test_a_lock_is_shown_while_its_task_runs_in_a_pool_process(monkeypatch, execute):
+    seen = []
 
-    fork = multiprocessing.get_context("fork")
-    here, there = fork.Pipe()
-    process = fork.Process(target=lambda: there.send(run_message(app, work)))
-    process.start()
-    assert here.poll(60)
-    assert here.recv() == [NAME]
-    process.join()
+    def body():
+        seen.append([(lock.pid, lock.alias, lock.name) for lock in board.shown()])
+
+    execute(body)
     assert [*board.shown()] == []
-    assert run_message(app, work) == []  # this is no pool process
+    monkeypatch.setattr(board, "_worker_pid", os.getpid())  # this process is the worker
+    execute(body)
+    assert seen == [[(os.getpid(), "own", NAME)], []]
 
 
 @pytest.mark.parametrize("waitid", [True, False])
