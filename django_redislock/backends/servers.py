@@ -4,7 +4,6 @@ import asyncio
 import os
 from collections.abc import AsyncGenerator, Container
 from contextlib import suppress
-from functools import cached_property
 from inspect import iscoroutinefunction
 from typing import Any, TypeAlias
 from weakref import WeakKeyDictionary
@@ -14,6 +13,7 @@ from django.core.cache import caches
 from django.core.exceptions import ImproperlyConfigured
 from django.core.signals import setting_changed
 from django.dispatch import receiver
+from django.utils.functional import cached_property
 from redis.exceptions import ConnectionError
 
 from ..conf import conf
@@ -43,6 +43,7 @@ class Server:
             WeakKeyDictionary()
         )
 
+    # Django's has no thread lock, unlike Python 3.11's. A fork could copy it in the locked state.
     @cached_property
     def client(self) -> Any:
         """The sync client, or `Nodes`.

@@ -6,7 +6,6 @@ import json
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
 from hashlib import sha256
 from inspect import unwrap
 from typing import Any
@@ -18,7 +17,7 @@ from redis.exceptions import RedisError
 from django_redislock import validators
 from django_redislock.introspection import is_async, signature_of
 from django_redislock.lock_types import BaseLock, Mutex, QueueLock, Semaphore
-from django_redislock.manager import LockManager, locks
+from django_redislock.manager import locks
 from django_redislock.names import Template, check_name, fit_name, short_repr
 from django_redislock.snapshots import Holding
 from django_redislock.text import error_text, printable
@@ -104,6 +103,7 @@ class Single:
         added_args: int = 0,
     ) -> None:
         self.options, self.function = options, function
+        self.manager = locks.using(options.using)
         self.framework, self.added_args = framework, added_args
         self.signature, self.is_async = signature_of(function), is_async(function)
         key, unique_on = options.key, options.unique_on
@@ -111,10 +111,6 @@ class Single:
         self._arguments_text = (
             None if unique_on is None else arguments_text(unique_on, self.signature)
         )
-
-    @cached_property
-    def manager(self) -> LockManager:
-        return locks.using(self.options.using)
 
     def name_of(self, call: Call) -> str:
         """Return the name of the lock for a call."""

@@ -13,6 +13,7 @@ from django_redislock.celery import board, worker
 from django_redislock.celery.worker import LATE_COMMAND_SECONDS
 from django_redislock.lock_types import QueueLock
 from django_redislock.testing import EmbeddedServer
+from tests.commands import run_process
 from tests.lock_tools import hanging
 from tests.tools import wait_until
 
@@ -174,3 +175,35 @@ def test_a_process_is_dead_when_it_has_ended(monkeypatch, waitid):
     assert not worker._is_dead(child.pid)
     child.communicate(b"\n")
     assert worker._is_dead(child.pid)
+
+
+FORK = """
+import os, sys, threading, time
+from django.conf import settings
+
+def make():
+    is_making.set()
+    time.sleep(0 if os.getpid() != pid else 1)
+    return redis.Redis.from_url(sys.argv[1])
+
+settings.configure(CACHES={"default": {"BACKEND": sys.argv[2]}}, REDISLOCK_CLIENT="__main__.make")
+import redis
+from django_redislock import locks
+
+pid, is_making = os.getpid(), threading.Event()
+threading.Thread(target=locks.get, args=["name"]).start()
+is_making.wait()
+if child := os.fork():
+    os.waitpid(child, 0)
+else:
+    assert locks.lock("name").acquire()
+    print("acquired", flush=True)
+    os._exit(0)
+"""
+
+
+def test_a_process_can_be_forked_while_the_monitor_connects(own_server):
+    backend = "django.core.cache.backends.redis.RedisCache"
+    program = [sys.executable, "-W", "ignore", "-c", FORK, own_server.url, backend]
+    done = run_process(program=program, DJANGO_SETTINGS_MODULE="")
+    assert (done.stdout, done.stderr) == ("acquired\n", "")
