@@ -23,7 +23,7 @@ WARNING = "A release does not stop a holder, which works alongside the next one 
 
 
 class Hold(NamedTuple):
-    """What is kept of a hold, because there can be very many."""
+    """A hold, without what takes much memory, because there can be very many."""
 
     name: str
     token: str
