@@ -190,19 +190,19 @@ def info_text(
     # The sender can choose an id that is not a str, such as a UUID.
     task_json = "null" if task_id is None else _to_json(recorded_id(str(task_id)))
     return (
-        f"{_holder_json(os.getpid(), thread[:MAX_FIELD_CHARACTERS], task_name)}"
+        f"{_holder_json(process_id(), thread[:MAX_FIELD_CHARACTERS], task_name)}"
         f',"task_id":{task_json},"metadata":{_to_json(dict(metadata)) if metadata else "{}"}'
         f",{_options_json(renewed, on_conflict)}"  # history.lua expects this order
     )
 
 
 @lru_cache
-def _holder_json(pid: int, thread: str, task_name: str | None) -> str:
+def _holder_json(process: str, thread: str, task_name: str | None) -> str:
     """Return the beginning of a payload. All executions of a task by a thread share it."""
     facts = {
         "host": _HOST,
-        "pid": pid,
-        "process": process_id(),
+        "pid": os.getpid(),
+        "process": process,
         "thread": thread,
         "task_name": task_name,
     }

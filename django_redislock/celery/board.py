@@ -57,6 +57,8 @@ def show(alias: str, name: str, timeout: float, at_least_for: float) -> int:
     content = f"{pid}\n{timeout}\n{at_least_for}\n{alias}\n{name}\n".encode()
     # Two processes that search at the same time begin with different slots.
     slot = _memory.find(b"\0", pid % SLOTS, SLOTS)
+    if slot == -1:
+        slot = _memory.find(b"\0", 0, SLOTS)
     if slot == -1 or len(content) > SLOT_BYTES:
         return NOT_SHOWN
     start = SLOTS + slot * SLOT_BYTES
@@ -65,9 +67,12 @@ def show(alias: str, name: str, timeout: float, at_least_for: float) -> int:
     return slot
 
 
-def clear(slot: int) -> None:
-    """Empty a slot that `show()` returned."""
-    if _memory is not None and slot != NOT_SHOWN:
+def clear(slot: int, pid: int | None = None) -> None:
+    """Empty a slot of a process, by default this one, unless another process has it now."""
+    if _memory is None or slot == NOT_SHOWN:
+        return
+    start, owner = SLOTS + slot * SLOT_BYTES, f"{pid or os.getpid()}\n".encode()
+    if _memory[start : start + len(owner)] == owner:
         _memory[slot] = 0
 
 
@@ -77,5 +82,9 @@ def shown() -> Iterator[ShownLock]:
         if is_used and _memory:
             start = SLOTS + slot * SLOT_BYTES
             content = _memory[start : start + SLOT_BYTES].decode(errors="replace")
-            pid, timeout, at_least_for, alias, name, _ = content.split("\n", 5)
-            yield ShownLock(slot, int(pid), float(timeout), float(at_least_for), alias, name)
+            try:
+                pid, timeout, at_least_for, alias, name, _ = content.split("\n", 5)
+                lock = ShownLock(slot, int(pid), float(timeout), float(at_least_for), alias, name)
+            except ValueError:  # a process writes it at this moment
+                continue
+            yield lock

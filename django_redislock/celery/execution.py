@@ -25,6 +25,7 @@ from celery.signals import (
 )
 from celery.states import REVOKED, SUCCESS
 
+from django_redislock import clock
 from django_redislock.exceptions import AlreadyRunning
 from django_redislock.introspection import reject_deferred_result
 from django_redislock.lock_types import BaseLock
@@ -236,7 +237,7 @@ class TaskExecution(Execution):
             return self.options.max_queue_seconds
         # With a limit, the message that the task sent before its end may run already.
         may_overlap = error is None and lock.capacity > 1
-        return 0.0 if may_overlap else self.message.seconds_kept
+        return 0.0 if may_overlap else max(0, self.message.kept_until - clock.now())
 
     def _has_ended(self, state: str) -> bool:
         """Return whether an earlier execution of the message has ended with a state, if the result

@@ -7,6 +7,7 @@ from them is validated here.
 from __future__ import annotations
 
 import logging
+import math
 from inspect import Parameter, ismethod, unwrap
 from typing import Any
 
@@ -15,6 +16,7 @@ from celery.app.task import Context
 from celery.result import AsyncResult
 from celery.utils.time import maybe_iso8601, maybe_make_aware
 
+from django_redislock import clock
 from django_redislock.identity import complete_id
 from django_redislock.names import check_name
 from django_redislock.tasks.execution import Stack
@@ -71,8 +73,8 @@ class Message:
     is_sent_again = False
     """Whether the execution has sent a message with the same id."""
 
-    seconds_kept = 0.0
-    """How long the lock must be kept for that message. It can need another one."""
+    kept_until = -math.inf
+    """Until when the lock must be kept for that message. It can need another one."""
 
     earlier_result: AsyncResult[Any] | None = None
     """The result of an earlier execution of the same message, if it has ended."""
@@ -136,15 +138,15 @@ class Message:
         single = None if task is None else single_of(task)
         # Of several messages the last one counts that is for a task with a lock.
         if self.single.options.holds_on_retry and self.running and single and task:
-            self.seconds_kept, (call, lock_name) = 0.0, self.running
+            self.kept_until, (call, lock_name) = -math.inf, self.running
             try:
                 # With other arguments than the message has, the name follows from them.
                 if task is not self.task or (args, kwargs) != (self.args, self.kwargs):
                     call = call_of(single, task, self.task_id, args, kwargs)
                 if call.single.name_of(call) == lock_name:
-                    self.seconds_kept = queue_seconds(
-                        self.single, self.task.app, headers.get("eta"), headers.get("expires")
-                    )
+                    times = headers.get("eta"), headers.get("expires")
+                    seconds = queue_seconds(self.single, self.task.app, *times)
+                    self.kept_until = clock.now() + seconds
             except Exception:  # it must not hide what the task did
                 logger.exception("Cannot determine whether the task runs again: task=%s", call)
         self.is_sent_again = True

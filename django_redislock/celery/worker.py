@@ -85,7 +85,7 @@ class Monitor:
         with self._check_guard:
             for lock in board.shown():
                 if _is_dead(lock.pid):
-                    board.clear(lock.slot)
+                    board.clear(lock.slot, lock.pid)
                     self.dead.append(DeadProcess(lock, clock.now()))
             self.dead = [each for each in self.dead if not each.is_settled()]
             self._release_revoked()
@@ -158,6 +158,6 @@ def _is_dead(pid: int) -> bool:
             flags = os.WEXITED | os.WNOHANG | os.WNOWAIT
             return os.waitid(os.P_PID, pid, flags) is not None
         os.kill(pid, 0)  # macOS before Python 3.13: dead after the pool has waited for it
-    except (ChildProcessError, ProcessLookupError):
+    except (ChildProcessError, ProcessLookupError, PermissionError):  # or it has another user
         return True
     return False

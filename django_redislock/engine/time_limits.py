@@ -22,7 +22,7 @@ async def within(seconds: float | None, reply: Coroutine[Any, Any, T]) -> T:
     if seconds is None:
         return await reply
     loop = asyncio.get_running_loop()
-    limits = _limits.get(loop) or _limits.setdefault(loop, _TimeLimits())
+    limits = _limits.get(loop) or _new_limits(loop)
     async with asyncio.timeout(None) as timeout:
         limits.add(loop, timeout, seconds)
         try:
@@ -50,16 +50,25 @@ class _TimeLimits:
     def _check_at(self, loop: Loop, due: float) -> None:
         if due < self._next_check:
             self._next_check = due
-            loop.call_at(due, self._check, loop)
+            loop.call_at(due, self._check, loop, due)
 
-    def _check(self, loop: Loop) -> None:
+    def _check(self, loop: Loop, at: float) -> None:
+        if at != self._next_check:  # an earlier check has taken its place
+            return
         self._next_check, now = math.inf, loop.time()
         for timeout, (due, seconds) in list(self._pending.items()):
             if due <= now:
                 self.remove(timeout)
                 timeout.reschedule(now + min(now - due, seconds))
-            else:
-                self._check_at(loop, due)
+        if self._pending:
+            self._check_at(loop, min(due for due, _ in self._pending.values()))
+
+
+def _new_limits(loop: Loop) -> _TimeLimits:
+    for reference in _limits.keyrefs():  # a copy, because other threads add their loops
+        if (other := reference()) and other.is_closed():
+            _limits.pop(other, None)  # what still waited on it would keep it alive
+    return _limits.setdefault(loop, _TimeLimits())
 
 
 _limits: WeakKeyDictionary[Loop, _TimeLimits] = WeakKeyDictionary()

@@ -79,7 +79,7 @@ def call(
         redis.exceptions.ConnectionError, redis.exceptions.TimeoutError: Redis did not reply.
     """
     if isinstance(client, Nodes):
-        return _call_nodes(client, commands, limit, urgent)
+        return _call_nodes(client, commands, limit, urgent, once)
     pool: Any = client.connection_pool
     gate = thread_gates.get(pool) or thread_gates.setdefault(
         pool, ThreadGate(pool.max_connections)
@@ -145,7 +145,7 @@ def call(
 
 
 def _call_nodes(
-    nodes: Nodes, commands: Sequence[Command], limit: float | None, urgent: bool
+    nodes: Nodes, commands: Sequence[Command], limit: float | None, urgent: bool, once: bool
 ) -> list[Any]:
     deadline = None if limit is None else time.monotonic() + limit
     steps, replies = route(nodes, commands, deadline), None
@@ -154,7 +154,7 @@ def _call_nodes(
             pause, node, sent = steps.send(replies)
             time.sleep(pause)
             left = None if deadline is None else deadline - time.monotonic()
-            replies = call(node, sent, left, urgent=urgent) if node else None
+            replies = call(node, sent, left, urgent=urgent, once=once) if node else None
     except StopIteration as end:
         routed: list[Any] = end.value
         return routed

@@ -37,6 +37,27 @@ def test_limits_that_began_at_different_times_all_end():
     asyncio.run(asyncio.wait_for(main(), 30))
 
 
+class CountingLoop(asyncio.SelectorEventLoop):
+    timers = 0
+
+    def call_at(self, *args, **kwargs):
+        self.timers += 1
+        return super().call_at(*args, **kwargs)
+
+
+def test_limits_inside_limits_need_few_timers():
+    async def main():
+        loop, sleeps = asyncio.get_running_loop(), 0
+        until = loop.time() + 20 * SOON
+        while loop.time() < until:
+            await within(1.1 * SOON, within(SOON, asyncio.sleep(SOON / 10)))
+            sleeps += 1
+        assert loop.timers - sleeps < 100
+
+    with asyncio.Runner(loop_factory=CountingLoop) as runner:
+        runner.run(main())
+
+
 def test_a_cancellation_from_outside_is_no_timeout():
     async def main():
         task = asyncio.create_task(within(FOREVER, asyncio.Event().wait()))
