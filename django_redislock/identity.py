@@ -187,10 +187,13 @@ def info_text(
     if task is None and celery and (running := celery.current_task):
         task = running.name, running.request.id
     task_name, task_id = task or (None, None)
+    pid, process = _process
+    if pid != os.getpid():
+        process = process_id()
     # The sender can choose an id that is not a str, such as a UUID.
     task_json = "null" if task_id is None else _to_json(recorded_id(str(task_id)))
     return (
-        f"{_holder_json(process_id(), thread[:MAX_FIELD_CHARACTERS], task_name)}"
+        f"{_holder_json(process, thread[:MAX_FIELD_CHARACTERS], task_name)}"
         f',"task_id":{task_json},"metadata":{_to_json(dict(metadata)) if metadata else "{}"}'
         f",{_options_json(renewed, on_conflict)}"  # history.lua expects this order
     )
