@@ -154,9 +154,10 @@ def test_release_to_a_full_disk(hold):
 
     done = run_redirected(">/dev/full", "release", "--all", "--yes")
 
-    assert done == (1, "CommandError: [Errno 28] No space left on device\n")
+    error = "[Errno 28] No space left on device\n"
+    assert done == (1, f"CommandError: Holders released: 3. The output failed: {error}")
     assert not any(lock.owned() for lock in held)
-    assert run_redirected(">/dev/full", "list") == done
+    assert run_redirected(">/dev/full", "list") == (1, f"CommandError: {error}")
 
 
 def test_closed_streams_do_not_fail_a_check():

@@ -7,6 +7,10 @@ VARIES = {
     r"\blaptop:\d+": r"[^\s,:]+:\d+",  # a holder
     r"\b[0-9a-f]{8}-[0-9a-f-]{27}": r"[0-9a-f-]{36}",  # a task's id
     r"\b[0-9a-f]{8}…": r"[0-9a-f]{8}…",
+    # A reader may be slower than the first renewal.
+    r"\b(?:renewed \d+(?:\.\d)?s ago|not renewed yet)\b": (
+        r"(?:renewed (?:\d+m )?\d+(?:\.\d)?s ago|not renewed yet)"
+    ),
     r"\bForkPoolWorker-\d\b": r"ForkPoolWorker-\d+",
     r"\b\d{16}\b": r"\d{16}",  # a fencing token
     r"\b\d{4}-\d\d-\d\d\b": r"\d{4}-\d\d-\d\d",
