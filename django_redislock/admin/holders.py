@@ -160,7 +160,7 @@ def failure_text(alias: str, error: BaseException) -> str:
 def left_out_texts(check: HolderCheck) -> list[str]:
     """Return why holders are left out of a release."""
     texts = [failure_text(*each) for each in check.failures]
-    if check.denied:  # without a word of which
+    if check.denied:  # their names are not shown
         text = ngettext(
             "%(count)d holder was left out, because you may not release its lock.",
             "%(count)d holders were left out, because you may not release their locks.",

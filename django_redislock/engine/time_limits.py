@@ -53,7 +53,7 @@ class _TimeLimits:
             loop.call_at(due, self._check, loop, due)
 
     def _check(self, loop: Loop, at: float) -> None:
-        if at != self._next_check:  # an earlier check has taken its place
+        if at != self._next_check:  # an earlier timer replaced this one
             return
         self._next_check, now = math.inf, loop.time()
         for timeout, (due, seconds) in list(self._pending.items()):

@@ -579,7 +579,7 @@ GOES_ON = [by_retry, by_replace, by_a_change, by_an_error]
 
 @pytest.fixture
 def make_paging(app, name):
-    """Return a function that makes a task with a lock for each page, which goes on to the next."""
+    """Return a function that makes a task with a lock for each page, which sends the next page."""
 
     def make(body, **options):
         of_app = app.task(bind=True, name=f"tests.{name}", autoretry_for=(LookupError,))
