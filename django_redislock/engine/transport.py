@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 from inspect import Parameter, signature
+from queue import Empty, SimpleQueue
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -22,9 +23,15 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from ..backends import AsyncClient, Client, Nodes
 from ..backends.cluster import AsyncNode, is_readonly, key_of, route
-from .gate import LoopGate, ThreadGate, loop_gates, thread_gates
 from .operations import Command
 from .time_limits import within
+
+MAX_THREAD_CALLS = 8
+"""Calls of threads that use a pool at the same time, but at most half of its connections. Redis
+executes one command after the other, so more connections would gain nothing."""
+
+MAX_TASK_CALLS = 2
+"""Calls of one event loop that use a pool at the same time."""
 
 POOL_WAIT_SECONDS = 2.0
 """Seconds to wait for a connection if all that a pool may have are in use."""
@@ -68,8 +75,8 @@ def call(
         commands: The commands. A command without a key goes to the node of the one before it.
         limit: Seconds to wait for the replies, and to connect. `None` leaves both, and whether to
             try again, to the client.
-        urgent: Whether to come before other calls, and not to wait if all connections of the pool
-            are in use. Others wait for `POOL_WAIT_SECONDS`.
+        urgent: Whether not to wait if all connections of the pool are in use. Other calls wait for
+            `POOL_WAIT_SECONDS`.
         once: Whether the commands must not be sent again if the connection breaks.
 
     Returns:
@@ -81,14 +88,13 @@ def call(
     if isinstance(client, Nodes):
         return _call_nodes(client, commands, limit, urgent, once)
     pool: Any = client.connection_pool
-    gate = thread_gates.get(pool) or thread_gates.setdefault(
-        pool, ThreadGate(pool.max_connections)
-    )
+    slots = _thread_slots.get(pool) or _thread_slots.setdefault(pool, _new_slots(pool))
+    has_slot, connection = True, None
     try:
-        gate.slots.popleft()
-    except IndexError:
-        gate.wait(is_urgent=urgent)
-    connection: Any = None
+        wait = POOL_WAIT_SECONDS if limit is None else max(0, min(limit, POOL_WAIT_SECONDS))
+        slots.get(timeout=wait)
+    except Empty:  # other calls are slow, or an interrupt kept one from giving its slot back
+        has_slot = False
     keeps, is_kept = getattr(pool, "keeps", False) and not once, False
     try:
         deadline = None if limit is None else time.monotonic() + limit
@@ -139,9 +145,20 @@ def call(
     finally:
         if connection and not is_kept:
             pool.release(connection)
-        gate.slots.append(None)
-        if gate.waiting:
-            gate.wake()
+        if has_slot or slots.empty():
+            slots.put(None)
+
+
+_thread_slots: WeakKeyDictionary[Any, SimpleQueue[None]] = WeakKeyDictionary()
+os.register_at_fork(after_in_child=_thread_slots.clear)
+
+
+def _new_slots(pool: Any) -> "SimpleQueue[None]":
+    # Not a semaphore, whose lock an interrupt could leave acquired.
+    slots: SimpleQueue[None] = SimpleQueue()
+    for _ in range(max(1, min(MAX_THREAD_CALLS, pool.max_connections // 2))):
+        slots.put(None)
+    return slots
 
 
 def _call_nodes(
@@ -174,19 +191,10 @@ async def acall(
     """Async version of `call()`. With `once`, the client does not try again either."""
     task = asyncio.current_task()
     cancellations = task.cancelling() if task else 0
-    exchange: Any = _acall_nodes if isinstance(client, Nodes) else _acall_server
-    has_reply = False
     try:
         first = client.client_for(key_of(commands[0])) if isinstance(client, Nodes) else client
-        pool = first.connection_pool
-        gate = loop_gates.get(pool) or loop_gates.setdefault(pool, LoopGate(pool.max_connections))
-        await gate.enter(limit, is_urgent=urgent)
-        try:
-            reply = exchange(client, commands, once, urgent)
-            replies: list[Any] = await (reply if limit is None else within(limit, reply))
-            has_reply = True
-        finally:
-            gate.leave(has_reply=has_reply)
+        in_turn = _acall_in_turn(first.connection_pool, client, commands, once, urgent)
+        replies: list[Any] = await (in_turn if limit is None else within(limit, in_turn))
     except (ConnectionError, RedisTimeoutError, TimeoutError) as error:
         if isinstance(client, Nodes):
             client.refresh()
@@ -197,6 +205,22 @@ async def acall(
         # redis-py can send by asyncio.wait_for(), which on Python 3.11 can swallow a cancellation.
         raise asyncio.CancelledError
     return replies
+
+
+async def _acall_in_turn(
+    pool: Any, client: AsyncClient, commands: Sequence[Command], once: bool, urgent: bool
+) -> list[Any]:
+    exchange: Any = _acall_nodes if isinstance(client, Nodes) else _acall_server
+    slots = _task_slots.get(pool) or _task_slots.setdefault(
+        pool, asyncio.Semaphore(min(MAX_TASK_CALLS, pool.max_connections))
+    )
+    async with slots:
+        replies: list[Any] = await exchange(client, commands, once, urgent)
+        return replies
+
+
+_task_slots: WeakKeyDictionary[Any, asyncio.Semaphore] = WeakKeyDictionary()
+os.register_at_fork(after_in_child=_task_slots.clear)
 
 
 async def _acall_nodes(
