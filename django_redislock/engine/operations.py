@@ -38,10 +38,6 @@ class Call:
     additional connection, and waits for its reply if the task is cancelled, for
     `CLEANUP_TIMEOUT_SECONDS`."""
 
-    inbox_of: LockKeys | None = None
-    """If given, the last argument but one is the id of the caller's inbox for this lock, which the
-    runner inserts, and the reply may have grants for it."""
-
     once: bool = False
     """Whether the call must not be repeated, because it would affect another holder."""
 

@@ -35,7 +35,6 @@ from .operations import (
     Sleep,
     Wait,
 )
-from .parsing import text
 from .transport import is_exhausted, node_for_key
 
 T = TypeVar("T")
@@ -298,26 +297,6 @@ def _unwrap(reply: Any) -> Any:
 
 
 async def _acall_vital(client: AsyncClient, call: Call) -> Any:
-    if call.once:
-        return await _wait_if_cancelled(client, call)
-    if not call.inbox_of or not (inbox := _loop_inbox(client, call.inbox_of)).waiters:
-        return await _repeat_if_cancelled(client, call)
-
-    def delivered(reply: Any) -> Any:
-        if isinstance(reply, bytes):
-            inbox.deliver(text(reply))
-            return 1
-        return reply
-
-    args = (*call.args[:-2], inbox.id, call.args[-1])
-    try:
-        return delivered(await _repeat_if_cancelled(client, replace(call, args=args)))
-    except _CancelledDuringCall as late:
-        late.reply = delivered(late.reply)
-        raise
-
-
-async def _repeat_if_cancelled(client: AsyncClient, call: Call) -> Any:
     """Make a call. If the task is cancelled, make it once more to learn the reply.
 
     That takes at most `CLEANUP_TIMEOUT_SECONDS`, and a second cancellation ends it.
@@ -325,38 +304,14 @@ async def _repeat_if_cancelled(client: AsyncClient, call: Call) -> Any:
     try:
         return await _acall(client, call)
     except asyncio.CancelledError as cancelled:
+        if call.once:
+            raise
         limit = min(call.limit or CLEANUP_TIMEOUT_SECONDS, CLEANUP_TIMEOUT_SECONDS)
         try:
             reply = await _acall(client, replace(call, limit=limit))
         except Exception:
             raise cancelled from None
         raise _CancelledDuringCall(reply) from cancelled
-
-
-async def _wait_if_cancelled(client: AsyncClient, call: Call) -> Any:
-    """Make a call that must not be repeated. If the task is cancelled, wait for the reply.
-
-    That takes at most `CLEANUP_TIMEOUT_SECONDS`, and a second cancellation ends it.
-    """
-    task = asyncio.ensure_future(_acall(client, call))
-    try:
-        await asyncio.wait([task])
-    except asyncio.CancelledError as cancelled:
-        try:
-            await asyncio.wait([task], timeout=CLEANUP_TIMEOUT_SECONDS)
-        finally:
-            task.cancel()  # does nothing if the task is done
-            task.add_done_callback(_retrieve_error)
-        if task.done() and not task.cancelled() and not task.exception():
-            raise _CancelledDuringCall(task.result()) from cancelled
-        raise
-    return task.result()
-
-
-def _retrieve_error(task: "asyncio.Task[Any]") -> None:
-    """Keep asyncio from logging an error that nothing waits for any more."""
-    if not task.cancelled():
-        task.exception()
 
 
 # Flows on several servers

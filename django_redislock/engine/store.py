@@ -91,8 +91,8 @@ def release(
     reply_timeout: float | None = None,
 ) -> Call:
     """Release a lock and hand it over, or leave its queue."""
-    args = (keys.name, token, round(at_least_for * 1000), fence_token, "", conf.history)
-    return Call(RELEASE, keys.all, args, limit=reply_timeout, vital=True, inbox_of=keys)
+    args = (keys.name, token, round(at_least_for * 1000), fence_token, conf.history)
+    return Call(RELEASE, keys.all, args, limit=reply_timeout, vital=True)
 
 
 def heartbeat(locks: Sequence[LockKeys], inbox: str, epoch: int, tokens: Sequence[str]) -> Call:

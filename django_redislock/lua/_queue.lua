@@ -36,8 +36,7 @@ local MESSAGE_TTL_MS = 2000 -- no grant lasts longer before it is confirmed
 
 -- Make the first waiters holders while they fit in. A waiter gets a short grant, which it has to
 -- confirm. The `caller` is here, so it gets a full lease. Return its fencing token, if it got one.
--- Add the grants of waiters with the inbox `own` to `granted`, and push the others.
-local function grant_to_waiters(lock, caller, own, granted)
+local function grant_to_waiters(lock, caller)
   local fence
   while lock.capacity == 0 or lock.used < lock.capacity do
     local token, arrived = unpack(redis.call('ZRANGE', lock.queue, 0, 0, 'WITHSCORES'))
@@ -53,12 +52,8 @@ local function grant_to_waiters(lock, caller, own, granted)
         local grant = waiter.ticket .. ' '
           .. add_holder(lock, token, waiter, arrived, now + waiter.grant_ttl)
           .. ' ' .. waiter.epoch
-        if waiter.inbox == own then
-          granted[#granted + 1] = grant
-        else
-          read('RPUSH', waiter.inbox, grant) -- an inbox of another type fails no release
-          redis.call('PEXPIRE', waiter.inbox, MESSAGE_TTL_MS)
-        end
+        read('RPUSH', waiter.inbox, grant) -- an inbox of another type fails no release
+        redis.call('PEXPIRE', waiter.inbox, MESSAGE_TTL_MS)
       end
     end
     leave_queue(lock, token)
@@ -67,10 +62,9 @@ local function grant_to_waiters(lock, caller, own, granted)
 end
 
 -- Call this after a holder was removed. Make waiters holders, or remove the lock if it is free.
--- The arguments are those of grant_to_waiters().
-local function hand_over(lock, own, granted)
+local function hand_over(lock)
   local used = lock.used
-  grant_to_waiters(lock, nil, own, granted)
+  grant_to_waiters(lock)
   if lock.used == 0 then
     redis.call('DEL', lock.key)
     redis.call('ZREM', lock.index, lock.name)

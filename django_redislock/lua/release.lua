@@ -3,12 +3,10 @@
 -- KEYS   lock, queue, waiting, index, inboxes, history
 -- ARGV   name, token, at_least (ms from the acquisition for which the lock stays unavailable),
 --        fence (the fencing token of the hold, or 0: if the token does not hold the lock, this
---        hold is recorded as lost), inbox (of the caller, or ''), MAX_EVENTS
+--        hold is recorded as lost), MAX_EVENTS
 --
 -- Reply  1  The token held the lock and no longer does. This is also the reply if the same hold was
 --           released in the last minute, as far as the history knows, so a retry is harmless.
---        text   The same, and the grants of waiters with the caller's inbox: "ticket fence epoch"
---               of each. No message is pushed for these.
 --        0  The token did not hold the lock. It is not in the queue either.
 --
 -- Also records the end of the hold.
@@ -16,8 +14,8 @@
 --> _lock.lua
 --> _records.lua
 
-local name, token, at_least, fence, inbox = unpack(ARGV)
-local key, queue, _, index, inboxes, history = unpack(KEYS)
+local name, token, at_least, fence = unpack(ARGV)
+local key, queue, _, index, _, history = unpack(KEYS)
 
 -- Fast path: the token is the only holder, and nobody waits.
 if at_least == '0' and redis.call('EXISTS', queue) == 0 then
@@ -83,6 +81,5 @@ end
 lock.used = lock.used - holder.weight
 redis.call('HDEL', key, 'h:' .. token)
 shorten(lock, holder.expires)
-local granted = {}
-hand_over(lock, inboxes .. inbox, granted)
-return #granted > 0 and table.concat(granted, ' ') or 1
+hand_over(lock)
+return 1

@@ -37,9 +37,9 @@ class Planted:
 
 SCRIPTS = {
     "releases without comparing tokens": Planted(
-        "local key, queue, _, index, inboxes, history = unpack(KEYS)",
+        "local key, queue, _, index, _, history = unpack(KEYS)",
         """
-        local key, queue, _, index, inboxes, history = unpack(KEYS)
+        local key, queue, _, index, _, history = unpack(KEYS)
         for _, each in ipairs(redis.call('HKEYS', key)) do
           token = string.match(each, '^h:(.*)$') or token
         end""",
@@ -52,10 +52,10 @@ SCRIPTS = {
     ),
     "leaves a key behind": Planted(
         "record_end(history, name, kind or '', token, record, 'released', now_ms)",
-        "redis.call('SET', inboxes .. name, 'forgotten')",
+        "redis.call('SET', KEYS[5] .. name, 'forgotten')",
     ),
     "does not notify waiters of a release": Planted(
-        "  grant_to_waiters(lock, nil, own, granted)\n  if lock.used == 0 then",
+        "  grant_to_waiters(lock)\n  if lock.used == 0 then",
         "  if lock.used == 0 then",
     ),
     "reports a valid release as not owned": Planted(

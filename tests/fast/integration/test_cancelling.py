@@ -16,7 +16,7 @@ from django_redislock.backends import servers
 from django_redislock.engine import renewer
 from django_redislock.engine.renewer import loop_renewer, thread_renewer
 from django_redislock.engine.runners import _perform
-from django_redislock.lua import ACQUIRE, FORCE
+from django_redislock.lua import ACQUIRE
 from tests.faults.proxy import runs
 from tests.lock_tools import acquire_call, afree, until
 from tests.tools import leftovers, wait_until
@@ -292,30 +292,6 @@ def test_a_cancelled_release_does_not_wait_long_for_redis(
     assert asyncio.run(use()) < most_seconds
     gc.collect()
     assert "never retrieved" not in caplog.text
-
-
-@pytest.mark.parametrize("cancellations", [1, 2])
-def test_a_cancelled_force_release_waits_for_its_answer_until_a_second_cancellation(
-    proxied, cancellations
-):
-    own, proxy = proxied
-
-    async def use():
-        await own.aforce_release("a")  # the server knows the script
-        await own.lock("a", timeout=30).aacquire()
-        asked = proxy.delay_reply(runs(FORCE), 0.3)
-        task = asyncio.create_task(own.aforce_release("a"))
-        while not asked.has_begun():  # noqa: ASYNC110  a proxy sets no event
-            await asyncio.sleep(0.01)
-        for _ in range(cancellations):
-            task.cancel()
-            await asyncio.sleep(0.01)
-        await asyncio.wait([task])
-        assert task.cancelled()
-        assert asked.is_done() is (cancellations == 1)
-        assert await own.aget("a") is None
-
-    asyncio.run(use())
 
 
 def test_an_acquisition_that_is_cancelled_twice_is_released(proxied):

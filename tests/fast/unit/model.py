@@ -109,15 +109,12 @@ class Model:
             self._leave(token)
         return 0
 
-    def release(
-        self, token: str, at_least: int, own: str, *, remembered: bool
-    ) -> int | list[Grant]:
+    def release(self, token: str, at_least: int, *, remembered: bool) -> int:
         """Release a hold or leave the queue.
 
         Args:
             token: The lock token.
             at_least: The minimum time since the acquisition, in milliseconds.
-            own: The inbox of the caller, or "".
             remembered: Whether Redis still knows the capacity. It may not after the last lease
                 expired. Then the capacity of the first waiter counts.
         """
@@ -133,7 +130,8 @@ class Model:
             mine.cooling, mine.expires = True, stays
             return 1
         del self.holders[token]
-        return self._advance(own=own) or 1
+        self._advance()
+        return 1
 
     def heartbeat(
         self, inbox: str, lasts: int, tokens: list[str], *, remembered: bool
@@ -213,14 +211,8 @@ class Model:
         if not remembered:
             self._capacity = 0
 
-    def _advance(self, present: str = "", own: str = "") -> list[Grant]:
-        """Advance the queue.
-
-        Args:
-            present: A token whose request this is, so it gets the full lease at once.
-            own: The inbox whose grants are returned. All others are pushed.
-        """
-        returned = []
+    def _advance(self, present: str = "") -> None:
+        """Advance the queue. The request is that of `present`, which gets the full lease."""
         while self.queue and (not self._capacity or self.used < self._capacity):
             token, waiter = next(iter(self.queue.items()))
             if token == present or self._is_live(waiter):
@@ -230,13 +222,10 @@ class Model:
                     break
                 lasts = waiter.lease if token == present else waiter.grant_ttl
                 grant = token, self._enter(token, waiter.weight, lasts)
-                if waiter.inbox == own:
-                    returned.append(grant)
-                elif token != present:
+                if token != present:
                     self.inboxes.setdefault(waiter.inbox, []).append(grant)
                     self._inbox_expires[waiter.inbox] = self.now + MESSAGE_TTL
             del self.queue[token]
-        return returned
 
     def _enter(self, token: str, weight: int, lasts: int) -> int:
         self.last_fence = max(self.now_us, self.last_fence + 1)

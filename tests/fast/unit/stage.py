@@ -213,16 +213,13 @@ class Worker:
         if isinstance(self.op, Wait):
             self.inbox.deliver(reply)
             reply = self.op.waiter.take_news()
-        elif isinstance(reply, bytes) and isinstance(self.op, Call) and self.op.inbox_of:
-            self.inbox.deliver(reply.decode())
-            reply = 1
         self._answer(reply)
 
     def arrive(self) -> None:
         """Execute its operation, and keep the reply under way."""
         assert self.op
         if not self._in_flight:
-            self._in_flight.append(self.stage.perform(self.op, self.inbox))
+            self._in_flight.append(self.stage.perform(self.op))
 
     def lose_reply(self) -> None:
         """Execute its operation, and break the connection before the reply."""
@@ -338,18 +335,16 @@ class Stage:
         try:
             op = next(flow)
             while True:
-                op = flow.send(self.perform(op, None))
+                op = flow.send(self.perform(op))
         except StopIteration as stop:
             return stop.value
 
-    def perform(self, op: Op, inbox: Inbox | None) -> Any:
+    def perform(self, op: Op) -> Any:
         if isinstance(op, Batch):
             return [self._call(call) for call in op.calls]
         if isinstance(op, Wait):
             return self._pop(op.waiter.inbox)
         assert isinstance(op, Call)
-        if op.inbox_of and inbox:
-            op = replace(op, args=(*op.args[:-2], inbox.id, op.args[-1]))
         return self._call(op)
 
     def force_release(self, token: str | None = None) -> tuple[str, ...]:
@@ -402,11 +397,7 @@ class Stage:
         remembered = self._lock_expires >= self.model.now
         if op.script.name != ROWS.name:
             expected = self._model_answer(op, remembered=remembered)
-            if op.script.name == RELEASE.name and isinstance(answer, bytes):
-                read: Any = self._grants(str(op.args[-2]), answer.decode())
-            else:
-                read = _read(answer)
-            _same(f"the answer to {op.script.name}{op.args}", read, expected)
+            _same(f"the answer to {op.script.name}{op.args}", _read(answer), expected)
         self._compare(shown)
         if op.script.name == ACQUIRE.name and isinstance(answer, int) and answer < 0:
             self._note_robbed(str(op.args[2]).rpartition(" ")[2])
@@ -426,8 +417,8 @@ class Stage:
             case "acquire", [_, token, terms, _, _]:
                 kind, *numbers, inbox, _, _, predecessor = str(terms).split(" ")
                 return model.acquire(str(token), kind, *map(int, numbers), inbox, predecessor)
-            case "release", [_, token, at_least, _, own, _]:
-                return model.release(token, at_least, own, remembered=remembered)  # type: ignore[arg-type]
+            case "release", [_, token, at_least, _, _]:
+                return model.release(token, at_least, remembered=remembered)  # type: ignore[arg-type]
             case "heartbeat", [inbox, _, lasts, tokens, _]:
                 missing = model.heartbeat(
                     str(inbox), int(lasts), str(tokens).split(), remembered=remembered

@@ -71,10 +71,8 @@ class Lock:
         terms = f"{kind} {capacity} {weight} {lease} 2000 {heartbeat} {INBOX} 1 1 {predecessor}"
         return self.ask(ACQUIRE, KEYS.of(name).all, name, token, terms, self.info)
 
-    def release(
-        self, token: str, at_least: int = 0, *, fence: int = 0, name: str = "a", own: str = ""
-    ) -> Any:
-        return self.ask(RELEASE, KEYS.of(name).all, name, token, at_least, fence, own)
+    def release(self, token: str, at_least: int = 0, *, fence: int = 0, name: str = "a") -> Any:
+        return self.ask(RELEASE, KEYS.of(name).all, name, token, at_least, fence)
 
     def heartbeat(self, *tokens: str, epoch: int = 2) -> list[str]:
         """The tokens that are not in the queue."""
@@ -267,14 +265,6 @@ def test_acquire_confirms_a_grant(lock: Lock) -> None:
     assert lock.acquire("y", heartbeat=5000) == lock.fence_of("y")
     assert lock.client.pttl(A.lock) > LEASE - 5000
     assert lock.fence_of("y") > first
-
-
-def test_release_replies_with_the_grants_for_the_inbox_of_the_caller(lock: Lock) -> None:
-    lock.acquire("x")
-    lock.acquire("y", heartbeat=5000)
-    assert lock.release("x", own=INBOX) == f"1 {lock.fence_of('y')} 1"
-    assert lock.holders() == ["y"]
-    assert not lock.client.exists(A.inboxes + INBOX), "the reply has the grant"
 
 
 def test_a_heartbeat_hands_over_an_expired_lock_and_reports_missing_waiters(lock: Lock) -> None:
