@@ -59,8 +59,7 @@ SCRIPTS = {
         "  if lock.used == 0 then",
     ),
     "reports a valid release as not owned": Planted(
-        "table.concat(granted, ' ') or 1",
-        "table.concat(granted, ' ') or 0",
+        "hand_over(lock)\nreturn 1", "hand_over(lock)\nreturn 0"
     ),
 }
 
