@@ -240,18 +240,16 @@ async def _acall(client: AsyncClient, call: Call) -> Any:
 def _batch(client: Client, batch: Batch) -> list[Any]:
     wait = _wait_for_replicas(client, batch)
     replies = transport.call(client, [*map(_evalsha, batch.calls), *wait], batch.limit)
-    if unknown := _unknown_scripts(batch, replies):
-        others = transport.call(client, [*map(_eval, unknown), *wait], batch.limit)
-        replies = _merged(replies, others, has_replicas=bool(wait))
+    if _has_unknown_script(replies):
+        replies = transport.call(client, [*map(_eval, batch.calls), *wait], batch.limit)
     return replies if batch.apart else list(map(_unwrap, replies))
 
 
 async def _abatch(client: AsyncClient, batch: Batch) -> list[Any]:
     wait = _wait_for_replicas(client, batch)
     replies = await transport.acall(client, [*map(_evalsha, batch.calls), *wait], batch.limit)
-    if unknown := _unknown_scripts(batch, replies):
-        others = await transport.acall(client, [*map(_eval, unknown), *wait], batch.limit)
-        replies = _merged(replies, others, has_replicas=bool(wait))
+    if _has_unknown_script(replies):
+        replies = await transport.acall(client, [*map(_eval, batch.calls), *wait], batch.limit)
     return replies if batch.apart else list(map(_unwrap, replies))
 
 
@@ -264,16 +262,9 @@ def _eval(call: Call) -> Command:
     return ("EVAL", call.script.source, len(call.keys), *call.keys, *call.args)
 
 
-def _unknown_scripts(batch: Batch, replies: Sequence[Any]) -> list[Call]:
-    pairs = zip(batch.calls, replies, strict=False)  # the number of replicas may follow
-    return [call for call, reply in pairs if isinstance(reply, NoScriptError)]
-
-
-def _merged(replies: Sequence[Any], others: Sequence[Any], *, has_replicas: bool) -> list[Any]:
-    """Return the replies of a batch, after the calls of unknown scripts were repeated."""
-    later = iter(others)
-    merged = [next(later) if isinstance(reply, NoScriptError) else reply for reply in replies]
-    return [*merged[:-1], next(later)] if has_replicas else merged
+def _has_unknown_script(replies: Sequence[Any]) -> bool:
+    """Return whether to send the batch again. Calls that were executed may be repeated."""
+    return any(isinstance(reply, NoScriptError) for reply in replies)
 
 
 def _wait_for_replicas(client: Any, batch: Batch) -> list[Command]:

@@ -5,7 +5,6 @@ the wait for a reply be limited. An error that Redis replies with is a value lik
 """
 
 import asyncio
-import math
 import os
 import threading
 import time
@@ -41,9 +40,6 @@ POLL_INTERVAL_SECONDS = 0.005
 
 MIN_REPLY_SECONDS = 0.25
 """Seconds that Redis has to reply, however long it took to get a connection."""
-
-RESPONSIVE_SECONDS = 0.1
-"""Seconds after a reply for which Redis counts as responsive, so that connecting has no limit."""
 
 SERVER_SHARE_OF_TIMEOUT = 0.8
 """The part of the client's `socket_timeout` for which the server may let a command wait."""
@@ -129,8 +125,6 @@ def call(
                     raise
                 pool.release(connection)  # the server may have closed it
                 connection = None
-        if deadline is not None:
-            _last_replies[pool] = time.monotonic()
         for reply in replies:
             if isinstance(reply, ResponseError) and is_readonly(reply):
                 connection.disconnect()  # new connections may lead to the new primary
@@ -398,29 +392,20 @@ def get_connection(pool: Any, deadline: float | None = None, *, urgent: bool = F
 
     Args:
         pool: A connection pool of redis-py.
-        deadline: When to stop connecting, on the monotonic clock. If Redis has replied within
-            `RESPONSIVE_SECONDS`, only the client's own timeouts apply.
+        deadline: When to stop connecting, on the monotonic clock. None means as long as the client
+            does.
         urgent: Whether not to wait if all connections are in use.
     """
     give_up = time.monotonic() + (0 if urgent else POOL_WAIT_SECONDS)
     while True:
         try:
-            if deadline is None or _replied_just_now(pool):
+            if deadline is None:
                 return pool.get_connection(*_COMMAND_NAME)
             return _connect_within(pool, max(0, deadline - time.monotonic()))
         except ConnectionError as error:
             if not is_exhausted(error) or time.monotonic() > min(give_up, deadline or give_up):
                 raise
         time.sleep(POLL_INTERVAL_SECONDS)
-
-
-_last_replies: WeakKeyDictionary[Any, float] = WeakKeyDictionary()
-
-
-def _replied_just_now(pool: Any) -> bool:
-    """Return whether to connect without a helper thread, which costs more than the request."""
-    is_fresh = time.monotonic() < _last_replies.get(pool, -math.inf) + RESPONSIVE_SECONDS
-    return is_fresh and not pool.connection_kwargs.get("health_check_interval")
 
 
 async def _aget_connection(pool: Any, urgent: bool) -> Any:
