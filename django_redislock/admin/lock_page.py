@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -12,10 +11,8 @@ from types import SimpleNamespace
 from typing import Any
 
 from django.contrib.admin import AdminSite
-from django.core.exceptions import ImproperlyConfigured
 from django.http import HttpRequest
 from django.utils.translation import pgettext
-from redis.exceptions import RedisError
 
 from ..advice import advice, process_text
 from ..conf import conf
@@ -24,7 +21,7 @@ from ..models import ActiveLock
 from ..snapshots import Event, Holder, Holding, LockInfo, Waiter
 from ..text import read_at
 from .holders import shown_holders
-from .reading import Alias, aliases_of
+from .reading import Alias, aliases_of, ask_all
 from .tasks import can_be_revoked, result_links
 from .timeline import Row, Scale, clock, draw
 
@@ -63,10 +60,11 @@ def find_lock(aliases: Sequence[Alias], name: str) -> LockDetails:
     If the first alias cannot be read, this raises the error: another alias may have a lock of the
     same name.
     """
-    if aliases[0].error:
-        raise aliases[0].error
-    found = [read_lock(each.manager, name) for each in aliases if not each.error]
-    return next((each for each in found if each.info or each.events), found[0])
+    first, *others = ask_all(aliases, lambda manager: read_lock(manager, name))
+    if isinstance(first, BaseException):
+        raise first
+    found = [first, *(each for each in others if isinstance(each, LockDetails))]
+    return next((each for each in found if each.info or each.events), first)
 
 
 def context(
@@ -102,13 +100,15 @@ def context(
 
 def _add_shares(request: HttpRequest, row: ActiveLock) -> None:
     """Add the other servers of a quorum lock, as far as they can be read."""
-    token = row.primary.token if row.primary and row.info.kind == "quorum" else None
-    for alias in aliases_of(request) if token else ():
-        with suppress(RedisError, ImproperlyConfigured):
-            is_other = alias.name != row.using and not alias.error
-            share = alias.manager.get(row.name) if is_other else None
-            if share and any(each.token == token for each in share.holders):
-                row.shares += (ActiveLock.of(row.name, alias.name, share),)
+    if not row.primary or row.info.kind != "quorum":
+        return
+    others = [each for each in aliases_of(request) if each.name != row.using]
+    answers = ask_all(others, lambda manager: manager.get(row.name))
+    for alias, share in zip(others, answers, strict=True):
+        if isinstance(share, LockInfo) and row.primary.token in {
+            each.token for each in share.holders
+        }:
+            row.shares += (ActiveLock.of(row.name, alias.name, share),)
 
 
 def _chart(lock: LockDetails) -> SimpleNamespace | None:

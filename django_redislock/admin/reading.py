@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from django.contrib.admin.views.main import SEARCH_VAR
 from django.core.exceptions import ImproperlyConfigured
@@ -16,10 +16,18 @@ from redis.exceptions import RedisError, TimeoutError
 from ..conf import conf
 from ..manager import LockManager, locks
 from ..models import ActiveLock
+from ..snapshots import Page
 
 FIRST_LOCKS = 200  # that are read in one round trip. Most servers have no more
-ALIAS_TIMEOUT_SECONDS = 1.0  # for each of several cache aliases
+ALIAS_TIMEOUT_SECONDS = 1.0
+"""How long each of several cache aliases may take to tell whether it has locks."""
 
+READ_TIMEOUT_SECONDS = 5.0
+"""How long each of several cache aliases may take to return its locks."""
+
+T = TypeVar("T")
+
+UNREADABLE = (RedisError, ImproperlyConfigured)
 
 Failure = tuple[str, BaseException]
 """A cache alias that could not be read, and the error."""
@@ -33,37 +41,61 @@ class Alias(NamedTuple):
     error: BaseException | None = None  # if it did not answer
 
 
+def ask_all(
+    aliases: Sequence[Alias],
+    ask: Callable[[LockManager], T],
+    seconds: float = READ_TIMEOUT_SECONDS,
+) -> list[T | BaseException]:
+    """Return the answer of each cache alias, or the error.
+
+    Several aliases are asked in parallel. Then an answer that takes longer than `seconds` is an
+    error, so that one server that does not respond does not delay the page for long.
+    """
+    if len(aliases) == 1:
+        try:
+            return [ask(aliases[0].manager)]
+        except UNREADABLE as error:
+            return [error]
+    executor = ThreadPoolExecutor(len(aliases) or 1, thread_name_prefix="redislock-admin")
+    answers = [None if each.error else executor.submit(ask, each.manager) for each in aliases]
+    executor.shutdown(wait=False)
+    wait(filter(None, answers), seconds)
+    found: list[Any] = []
+    for alias, answer in zip(aliases, answers, strict=True):
+        if answer is None:
+            found.append(alias.error)
+        elif not answer.done():
+            found.append(TimeoutError(f"No response within {seconds:g} s"))
+        else:
+            found.append(answer.exception() or answer.result())
+    return found
+
+
 def aliases_of(request: HttpRequest) -> tuple[Alias, ...]:
     """Return the cache aliases that have or had locks, found once per request.
 
     ``REDISLOCK_CACHE`` comes first. It, an alias that does not answer, and the alias that the
     address names are included in any case.
     """
+
+    def has_locks(manager: LockManager) -> bool:
+        return bool(manager.count() or (conf.history and manager.history(limit=1)))
+
     found: tuple[Alias, ...] | None = getattr(request, "redislock_aliases", None)
     if found is None:
         managers = locks.everywhere()
         found = (Alias(conf.cache, managers[0]),)
         if len(managers) > 1:
-            found = tuple(_answering(managers, request.GET.get("using")))
+            found = tuple(Alias(manager.alias, manager) for manager in managers)
+            needed = found[0].name, request.GET.get("using")
+            answers = ask_all(found, has_locks, ALIAS_TIMEOUT_SECONDS)
+            found = tuple(
+                alias._replace(error=answer if isinstance(answer, BaseException) else None)
+                for alias, answer in zip(found, answers, strict=True)
+                if answer or alias.name in needed
+            )
         request.redislock_aliases = found  # type: ignore[attr-defined]
     return found
-
-
-def _answering(managers: Sequence[LockManager], using: str | None) -> Iterator[Alias]:
-    """Ask all in parallel, so that one server that does not respond delays a page by a second."""
-
-    def has_locks(manager: LockManager) -> bool:
-        return bool(manager.count() or (conf.history and manager.history(limit=1)))
-
-    executor = ThreadPoolExecutor(len(managers), thread_name_prefix="redislock-admin")
-    answers = [executor.submit(has_locks, manager) for manager in managers]
-    executor.shutdown(wait=False)
-    wait(answers, ALIAS_TIMEOUT_SECONDS)
-    late = TimeoutError(f"No response within {ALIAS_TIMEOUT_SECONDS:g} s")
-    for manager, answer in zip(managers, answers, strict=True):
-        error = answer.exception() if answer.done() else late
-        if error or manager is managers[0] or manager.alias == using or answer.result():
-            yield Alias(manager.alias, manager, error)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,19 +122,18 @@ def read_locks(request: HttpRequest, list_max: int) -> Reading:
         return found
     text = request.GET.get(SEARCH_VAR, "").strip()
     pattern = text if "*" in text or "?" in text else f"*{text}*"
+
+    def read(manager: LockManager) -> Page:
+        stop = list_max if text else min(FIRST_LOCKS, list_max)
+        page = manager.page(pattern if text else None, stop=stop)
+        return manager.page(stop=list_max) if stop < min(page.total, list_max) else page
+
     rows: list[ActiveLock] = []
     failures: list[Failure] = []
     total, is_complete, aliases = 0, True, aliases_of(request)
-    for alias in aliases:
-        try:
-            if alias.error:
-                raise alias.error
-            stop = list_max if text else min(FIRST_LOCKS, list_max)
-            page = alias.manager.page(pattern if text else None, stop=stop)
-            if stop < min(page.total, list_max):
-                page = alias.manager.page(stop=list_max)
-        except (RedisError, ImproperlyConfigured) as error:
-            failures.append((alias.name, error))
+    for alias, page in zip(aliases, ask_all(aliases, read), strict=True):
+        if isinstance(page, BaseException):
+            failures.append((alias.name, page))
         else:
             rows += [ActiveLock.of(info.name, alias.name, info) for info in page.infos]
             total += page.total
