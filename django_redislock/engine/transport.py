@@ -6,13 +6,13 @@ the wait for a reply be limited. An error that Redis replies with is a value lik
 
 import asyncio
 import os
+import random
 import threading
 import time
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 from inspect import Parameter, signature
-from queue import Empty, SimpleQueue
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -84,13 +84,13 @@ def call(
     if isinstance(client, Nodes):
         return _call_nodes(client, commands, limit, urgent, once)
     pool: Any = client.connection_pool
-    slots = _thread_slots.get(pool) or _thread_slots.setdefault(pool, _new_slots(pool))
-    has_slot, connection = True, None
-    try:
-        wait = POOL_WAIT_SECONDS if limit is None else max(0, min(limit, POOL_WAIT_SECONDS))
-        slots.get(timeout=wait)
-    except Empty:  # other calls are slow, or an interrupt kept one from giving its slot back
-        has_slot = False
+    slots = _thread_slots.get(pool) or _new_slots(pool)
+    for slot in slots:
+        if slot.acquire(blocking=False):
+            break
+    else:
+        slot = _wait_for_slot(slots, limit)
+    connection: Any = None
     keeps, is_kept = getattr(pool, "keeps", False) and not once, False
     try:
         deadline = None if limit is None else time.monotonic() + limit
@@ -139,20 +139,26 @@ def call(
     finally:
         if connection and not is_kept:
             pool.release(connection)
-        if has_slot or slots.empty():
-            slots.put(None)
+        with suppress(RuntimeError):  # two calls can have the same slot after an interrupt
+            slot.release()
 
 
-_thread_slots: WeakKeyDictionary[Any, SimpleQueue[None]] = WeakKeyDictionary()
+_thread_slots: WeakKeyDictionary[Any, list[threading.Lock]] = WeakKeyDictionary()
 os.register_at_fork(after_in_child=_thread_slots.clear)
 
 
-def _new_slots(pool: Any) -> "SimpleQueue[None]":
-    # Not a semaphore, whose lock an interrupt could leave acquired.
-    slots: SimpleQueue[None] = SimpleQueue()
-    for _ in range(max(1, min(MAX_THREAD_CALLS, pool.max_connections // 2))):
-        slots.put(None)
-    return slots
+def _new_slots(pool: Any) -> list[threading.Lock]:
+    # Not a semaphore: an interrupt in its code could block all later calls.
+    count = max(1, min(MAX_THREAD_CALLS, pool.max_connections // 2))
+    return _thread_slots.setdefault(pool, [threading.Lock() for _ in range(count)])
+
+
+def _wait_for_slot(slots: list[threading.Lock], limit: float | None) -> threading.Lock:
+    slot = random.choice(slots)  # noqa: S311  no secret
+    wait = POOL_WAIT_SECONDS if limit is None else max(0, min(limit, POOL_WAIT_SECONDS))
+    # After this time the call goes on: an interrupt may have kept another from its release.
+    slot.acquire(timeout=wait)
+    return slot
 
 
 def _call_nodes(
