@@ -85,14 +85,16 @@ def call(
         return _call_nodes(client, commands, limit, urgent, once)
     pool: Any = client.connection_pool
     slots = _thread_slots.get(pool) or _new_slots(pool)
-    for slot in slots:
-        if slot.acquire(blocking=False):
-            break
-    else:
-        slot = _wait_for_slot(slots, limit)
-    connection: Any = None
+    connection, slot = None, slots[0]
     keeps, is_kept = getattr(pool, "keeps", False) and not once, False
     try:
+        for slot in slots:
+            if slot.acquire(blocking=False):
+                break
+        else:
+            slot = random.choice(slots)  # noqa: S311  no secret
+            wait = POOL_WAIT_SECONDS if limit is None else min(limit, POOL_WAIT_SECONDS)
+            slot.acquire(timeout=max(wait, 0))  # after this time the call continues without it
         deadline = None if limit is None else time.monotonic() + limit
         replies: list[Any]
         try:
@@ -139,7 +141,7 @@ def call(
     finally:
         if connection and not is_kept:
             pool.release(connection)
-        with suppress(RuntimeError):  # two calls can have the same slot after an interrupt
+        with suppress(RuntimeError):  # after an interrupt or a timeout it can be free
             slot.release()
 
 
@@ -151,14 +153,6 @@ def _new_slots(pool: Any) -> list[threading.Lock]:
     # Not a semaphore: an interrupt in its code could block all later calls.
     count = max(1, min(MAX_THREAD_CALLS, pool.max_connections // 2))
     return _thread_slots.setdefault(pool, [threading.Lock() for _ in range(count)])
-
-
-def _wait_for_slot(slots: list[threading.Lock], limit: float | None) -> threading.Lock:
-    slot = random.choice(slots)  # noqa: S311  no secret
-    wait = POOL_WAIT_SECONDS if limit is None else max(0, min(limit, POOL_WAIT_SECONDS))
-    # After this time the call goes on: an interrupt may have kept another from its release.
-    slot.acquire(timeout=wait)
-    return slot
 
 
 def _call_nodes(
