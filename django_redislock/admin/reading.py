@@ -20,7 +20,7 @@ from ..snapshots import Page
 
 FIRST_LOCKS = 200  # that are read in one round trip. Most servers have no more
 ALIAS_TIMEOUT_SECONDS = 1.0
-"""How long each of several cache aliases may take to tell whether it has locks."""
+"""How long each of several cache aliases may take to return whether it has locks."""
 
 READ_TIMEOUT_SECONDS = 5.0
 """How long each of several cache aliases may take to return its locks."""
