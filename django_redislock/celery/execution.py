@@ -111,7 +111,7 @@ def _release_queue_lock_of(message: Message) -> None:
 class TaskExecution(Execution):
     """One call of the function of a Celery task."""
 
-    slot = board.NOT_SHOWN
+    slot: board.Slot | None = None
     """The slot of its lock on the board."""
 
     def __init__(self, call: Call, message: Message) -> None:
@@ -124,7 +124,8 @@ class TaskExecution(Execution):
         try:
             return super().run()
         finally:
-            board.clear(self.slot)
+            if self.slot:
+                self.slot.pid = 0
             self.message.is_running = False
 
     def _find_queue_lock(self, name: str) -> Conflict | None:

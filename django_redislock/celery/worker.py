@@ -11,7 +11,6 @@ import atexit
 import logging
 import os
 import threading
-from dataclasses import dataclass
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -25,7 +24,7 @@ from django_redislock.manager import locks
 from django_redislock.text import error_text, printable
 
 from . import board
-from .board import ShownLock
+from .board import Slot
 from .execution import release_queue_lock
 from .message import single_of
 
@@ -56,7 +55,8 @@ class Monitor:
     def __init__(self) -> None:
         self.scheduled: WeakValueDictionary[str, Any] = WeakValueDictionary()
         """The requests that wait for their ETA, by the ids of their tasks."""
-        self.dead: list[DeadProcess] = []
+        self.dead: list[tuple[Slot, float]] = []
+        """The locks of dead processes, and since when these are dead."""
         self._check_guard = threading.Lock()
         self._is_started = False
 
@@ -83,11 +83,11 @@ class Monitor:
 
     def check(self) -> None:
         with self._check_guard:
-            for lock in board.shown():
-                if _is_dead(lock.pid):
-                    board.clear(lock.slot, lock.pid)
-                    self.dead.append(DeadProcess(lock, clock.now()))
-            self.dead = [each for each in self.dead if not each.is_settled()]
+            for slot in board.slots:
+                if slot.pid and _is_dead(slot.pid):
+                    self.dead.append((Slot.from_buffer_copy(slot), clock.now()))
+                    slot.pid = 0
+            self.dead = [each for each in self.dead if not is_settled(*each)]
             self._release_revoked()
 
     def _release_revoked(self) -> None:
@@ -101,52 +101,38 @@ class Monitor:
                 release_queue_lock(request.task, Context({**request.request_dict, **more}))
 
 
-@dataclass(slots=True)
-class DeadProcess:
-    """A pool process that died while it held a lock, or was about to acquire it."""
-
-    lock: ShownLock
-    since: float
-    failed: bool = False
-    """Whether Redis was unreachable."""
-
-    def is_settled(self) -> bool:
-        """Release its lock, and return whether no further check is needed."""
-        age, lock = clock.now() - self.since, self.lock
-        try:
-            self._release()
-        except RedisError as error:
-            if not self.failed:
-                logger.warning(
-                    "Lock not yet released for dead process: name=%r pid=%s error=%s",
-                    *(lock.name, lock.pid, error_text(error)),
-                )
-            self.failed = True
-            return age > max(lock.timeout, lock.at_least_for)  # it has expired
-        except Exception:
-            logger.exception(
-                "Lock not released for dead process: name=%r pid=%s", lock.name, lock.pid
+def is_settled(lock: Slot, since: float) -> bool:
+    """Release the lock of a dead process, and return whether no further check is needed."""
+    name, age = lock.name.decode(), clock.now() - since
+    try:
+        _release(lock.alias.decode(), name, lock.pid, lock.at_least_for)
+    except Exception as error:
+        if age < CHECK_INTERVAL_SECONDS:  # once
+            logger.warning(
+                "Lock not yet released for dead process: name=%r pid=%s error=%s",
+                *(name, lock.pid, error_text(error)),
+                exc_info=not isinstance(error, RedisError),
             )
-            return True
-        return age > LATE_COMMAND_SECONDS
+        return bool(age > max(lock.timeout, lock.at_least_for))  # it has expired
+    return age > LATE_COMMAND_SECONDS
 
-    def _release(self) -> None:
-        manager, lock = locks.using(self.lock.alias), self.lock
-        info, process = manager.get(lock.name), child_id(process_id(), lock.pid)
-        for holding in info.holders if info else ():
-            holder = holding.holder
-            # A cooldown stays, and so does the queue lock of a message that the process sent.
-            is_running = holding.timeout and not holding.metadata.get("queued")
-            if (
-                holder.process == process
-                and is_running
-                and manager.release_for(lock.name, holding.token, at_least_for=lock.at_least_for)
-            ):
-                task = printable(f"{holder.task_name}[{holder.task_id}]")
-                logger.warning(
-                    "Lock released for dead process: name=%r task=%s pid=%s",
-                    *(lock.name, task, lock.pid),
-                )
+
+def _release(alias: str, name: str, pid: int, at_least_for: float) -> None:
+    manager, process = locks.using(alias), child_id(process_id(), pid)
+    info = manager.get(name)
+    for holding in info.holders if info else ():
+        holder = holding.holder
+        # A cooldown stays, and so does the queue lock of a message that the process sent.
+        is_running = holding.timeout and not holding.metadata.get("queued")
+        if (
+            holder.process == process
+            and is_running
+            and manager.release_for(name, holding.token, at_least_for=at_least_for)
+        ):
+            task = printable(f"{holder.task_name}[{holder.task_id}]")
+            logger.warning(
+                "Lock released for dead process: name=%r task=%s pid=%s", name, task, pid
+            )
 
 
 _monitor = Monitor()

@@ -42,7 +42,7 @@ def own(settings, own_server):
 @pytest.fixture
 def monitor(monkeypatch, moving_clock):
     """A monitor for which this process is a pool process that is dead."""
-    for name in "_memory", "_worker_pid":
+    for name in "slots", "_worker_pid":
         monkeypatch.setattr(board, name, None)
     board.create()
     monkeypatch.setattr(board, "_worker_pid", os.getppid())
@@ -85,6 +85,7 @@ def test_the_release_is_tried_again_until_the_lease_has_expired(
     def succeed():
         with hanging(own_server):
             monitor.check()
+            moving_clock.pass_time(1)
             monitor.check()
         [text] = [text for text in caplog.messages if "not yet released for dead" in text]
         assert f"name={NAME!r}" in text
@@ -131,40 +132,50 @@ def test_the_queue_lock_of_a_message_that_the_process_sent_is_left(own, execute,
     execute(body, limit=2)
 
 
-def test_another_error_is_logged_once_and_not_tried_again(settings, execute, monitor, caplog):
+def test_another_error_is_logged_once_and_the_release_is_tried_again(
+    settings, own, execute, monitor, moving_clock, caplog
+):
     caches = settings.CACHES
 
     def body():
         settings.CACHES = {alias: caches[alias] for alias in ("default",)}
-        monitor.check()
+        for _ in range(3):
+            monitor.check()
+            moving_clock.pass_time(1)
         settings.CACHES = caches
-        assert "Lock not released for dead process" in caplog.text
-        assert not monitor.dead
-
-    execute(body)
-
-
-def test_a_lock_that_does_not_fit_is_left_until_it_expires(monkeypatch, own, execute, monitor):
-    def body():
-        assert [*board.shown()] == []
+        [text] = [text for text in caplog.messages if "not yet released for dead" in text]
+        assert "own" in text
         monitor.check()
-        assert own.get(NAME).state == "held"
+        assert own.get(NAME) is None
 
-    monkeypatch.setattr(board, "SLOT_BYTES", 9)
     execute(body)
+
+
+def shown():
+    return [(slot.pid, slot.alias, slot.name) for slot in board.slots if slot.pid]
 
 
 def test_a_lock_is_shown_while_its_task_runs_in_a_pool_process(monkeypatch, execute):
     seen = []
 
     def body():
-        seen.append([(lock.pid, lock.alias, lock.name) for lock in board.shown()])
+        seen.append(shown())
 
     execute(body)
-    assert [*board.shown()] == []
+    assert shown() == []
     monkeypatch.setattr(board, "_worker_pid", os.getpid())  # this process is the worker
     execute(body)
-    assert seen == [[(os.getpid(), "own", NAME)], []]
+    assert seen == [[(os.getpid(), b"own", NAME.encode())], []]
+
+
+def test_a_lock_for_which_there_is_no_slot_is_left_until_it_expires(own, execute, monitor):
+    def body():
+        monitor.check()
+        assert own.get(NAME).state == "held"
+
+    for slot in board.slots:
+        slot.pid = -1
+    execute(body)
 
 
 @pytest.mark.parametrize("waitid", [True, False])
