@@ -27,6 +27,7 @@ from celery.states import REVOKED, SUCCESS
 
 from django_redislock import clock
 from django_redislock.exceptions import AlreadyRunning
+from django_redislock.identity import complete_id
 from django_redislock.introspection import reject_deferred_result
 from django_redislock.lock_types import BaseLock
 from django_redislock.tasks.conflict import Conflict
@@ -36,10 +37,15 @@ from django_redislock.tasks.single import Call
 from . import board
 from .message import (
     AGAIN,
+    ATTRIBUTE,
     CONFLICTS,
+    DUPLICATE,
     Message,
+    call_of,
+    current_message,
+    message_of,
+    queue_seconds,
     single_of,
-    under_way,
 )
 
 logger = logging.getLogger("django_redislock")
@@ -51,30 +57,27 @@ MAX_BACK_OFF_SECONDS = 60
 def begin(sender: Any, **_: Any) -> None:
     if single := single_of(sender):
         message = Message(single, sender, sender.request)
-        under_way.push(message)
+        setattr(sender.request, ATTRIBUTE, message)
         # Celery records next that the task has started, and a result backend can forget the rest.
         may_have_ended = message.may_have_run or message.is_replaceable
-        if may_have_ended and sender.track_started and message.task_id:
-            result = sender.AsyncResult(message.task_id)
-            with suppress(Exception):  # no result backend, or it is unreachable
+        if may_have_ended and sender.track_started:
+            with suppress(Exception):  # no id, no result backend, or it is unreachable
+                result = sender.AsyncResult(message.task_id)
                 message.earlier_result = result if result.ready() else None
 
 
 @after_task_publish.connect
 def sent(sender: str, headers: Any, body: Any, **_: Any) -> None:
-    if isinstance(body, dict):  # task_protocol=1
-        headers, args, kwargs = body, body["args"], body["kwargs"]
-    else:
-        args, kwargs, _embedded = body
-    for message in reversed(under_way.items):
-        if message.task_id and message.task_id == headers.get("id"):
-            message.note_sent_again(sender, tuple(args), dict(kwargs), headers)
-            break
+    message = current_message()
+    if message and message.task_id and message.task_id == headers.get("id"):
+        message.is_sent_again = True
+        if message.execution:
+            message.execution.keep_lock_for(sender, body, headers)
 
 
 @task_postrun.connect
 def end(sender: Any, retval: Any, **_: Any) -> None:
-    message = under_way.pop(lambda each: each.task is sender)
+    message = message_of(sender)
     # Otherwise the task's class did not call the function, or Celery could not.
     if message and not (
         message.has_started or message.is_sent_again or returns_to_queue(sender, retval)
@@ -89,7 +92,8 @@ def revoked(sender: Any, request: Any, **_: Any) -> None:
 
 @task_failure.connect
 def failed(sender: Any, task_id: str, args: Any, kwargs: Any, **_: Any) -> None:
-    if any(each.task_id == task_id and each.is_sent_again for each in under_way.items):
+    message = message_of(sender)
+    if message and message.task_id == task_id and message.is_sent_again:
         return  # it runs again
     request = sender.request
     if str(request.id) != task_id:  # Celery reports a hard time limit without its request
@@ -114,19 +118,44 @@ class TaskExecution(Execution):
     slot: board.Slot | None = None
     """The slot of its lock on the board."""
 
+    kept_until = 0.0
+    """Until when the lock must be kept for a message that the task has sent in its own place."""
+
     def __init__(self, call: Call, message: Message) -> None:
         super().__init__(call)
-        self.message, self.task = message, message.task
+        self.message, self.task, self.must_run = message, message.task, message.must_run
 
     def run(self) -> Any:
         """Run the function under its locks, or do what `on_conflict` says."""
-        self.message.has_started = self.message.is_running = True
+        self.message.has_started, self.message.execution = True, self
         try:
             return super().run()
         finally:
             if self.slot:
                 self.slot.pid = 0
-            self.message.is_running = False
+            self.message.execution = None
+
+    def keep_lock_for(self, task_name: str, body: Any, headers: Any) -> None:
+        """Keep the lock for a message that the task has sent in its own place.
+
+        If there are several, the last one counts that is for a task with a lock.
+        """
+        task, call, message = self.task.app.tasks.get(task_name), self.call, self.message
+        single = single_of(task) if task else None
+        if not (self.options.holds_on_retry and task and single):
+            return
+        self.kept_until = 0.0
+        try:
+            args, kwargs = tuple(body[0]), dict(body[1])
+            # With other arguments than the message has, the name follows from them.
+            if task is not self.task or (args, kwargs) != (message.args, message.kwargs):
+                call = call_of(single, task, message.task_id, args, kwargs)
+            if call.single.name_of(call) == self.name:
+                times = headers.get("eta"), headers.get("expires")
+                seconds = queue_seconds(self.single, self.task.app, *times)
+                self.kept_until = clock.now() + seconds
+        except Exception:  # it must not hide what the task did
+            logger.exception("Cannot determine whether the task runs again: task=%s", call)
 
     def _find_queue_lock(self, name: str) -> Conflict | None:
         message = self.message
@@ -138,29 +167,21 @@ class TaskExecution(Execution):
             self.single.release_queue_lock(self.single.lock(message.queue_lock), self.call)
         if not message.is_duplicate:
             return None
-        conflict = Conflict(self.call, name)
-        conflict.error = AlreadyRunning(name, message.duplicate_of)
+        conflict, holder = Conflict(self.call, name), message.headers[DUPLICATE]
+        holder_id = complete_id(holder) if isinstance(holder, str) else None
+        conflict.error = AlreadyRunning(name, holder_id)
         return conflict
 
-    @property
-    def _must_run(self) -> bool:
-        """Whether the task had a queue lock and was not replaced, or began before and its process
-        was killed. It is then not skipped."""
-        had_queue_lock = self.options.locking.when_sent and self.message.queue_lock is not None
-        can_be_replaced = self.options.on_conflict == "replace"
-        return self.message.may_have_run or (had_queue_lock and not can_be_replaced)
+    def _runs_later(self, lock_name: str) -> bool:
+        """Return whether the task is sent again if that lock is not free, with any `on_conflict`.
 
-    @property
-    def _must_run_later(self) -> bool:
-        # In a mode with separate locks, the queued task runs after the running one.
-        return self._must_run or self.options.locking.separate
+        In a mode with separate locks, the queued task runs after the running one.
+        """
+        is_lock_of_running = self.options.locking.separate and lock_name == self.name
+        return (self.must_run or is_lock_of_running) and self._can_run_later(lock_name)
 
-    def _after_queue(self, name: str) -> Conflict | None:
-        conflict = super()._after_queue(name)
-        return None if self._must_run else conflict
-
-    def _can_run_later(self, name: str) -> bool:
-        return self.message.has_queue and not self._is_inside(name)
+    def _can_run_later(self, lock_name: str) -> bool:
+        return self.message.has_queue and not self._is_inside(lock_name)
 
     def _call_function(self) -> Any:
         call, function = self.call, self.single.function
@@ -176,31 +197,26 @@ class TaskExecution(Execution):
         """Acquire the lock, unless an earlier execution of the same message still runs.
 
         With `limit` both would run. With ``"wait"`` this one would run before the result of the
-        other is known. With ``"skip"`` the history would show it as skipped.
+        other is known.
         """
-        message = self.message
-        if self._must_run_later and self._can_run_later(lock.name):
+        if self._runs_later(lock.name):
             lock.on_conflict = "retry"  # for the history
-        may_overlap = lock.capacity > 1 or self.options.on_conflict == "wait"
-        if message.is_redelivered or message.is_resent or (message.retries and not may_overlap):
+        if self.message.is_redelivered or self.message.is_resent:
             conflict = Conflict(self.call, lock.name)
             if conflict.look() and conflict.is_with_running_itself:
                 return conflict
-        message.running = self.call, lock.name
         self.slot = board.show(
             self.single.manager.alias, lock.name, lock.timeout, lock.at_least_for
         )
         return super()._refused(lock)
 
     def _settle(self, conflict: Conflict) -> Any:
-        message, options = self.message, self.options
-        # If another task has the separate queue lock, this one is its duplicate.
-        must_run = self._must_run or (options.locking.separate and conflict.name == self.name)
+        message, options, name = self.message, self.options, conflict.name
         may_retry = options.on_conflict == "retry" and (
             options.max_retries is None or message.conflicts < options.max_retries
         )
-        can_run_later = self._can_run_later(conflict.name) and not message.is_duplicate
-        if can_run_later and (must_run or may_retry or conflict.is_with_itself):
+        wants_later = (may_retry or conflict.is_with_itself) and self._can_run_later(name)
+        if not message.is_duplicate and (wants_later or self._runs_later(name)):
             self._send_again(conflict)
         return super()._settle(conflict)
 
@@ -238,24 +254,21 @@ class TaskExecution(Execution):
             return self.options.max_queue_seconds
         # With a limit, the message that the task sent before its end may run already.
         may_overlap = error is None and lock.capacity > 1
-        return 0.0 if may_overlap else max(0, self.message.kept_until - clock.now())
+        return 0.0 if may_overlap else max(0, self.kept_until - clock.now())
 
     def _has_ended(self, state: str) -> bool:
         """Return whether an earlier execution of the message has ended with a state, if the result
         backend knows it."""
-        task_id, earlier = self.message.task_id, self.message.earlier_result
-        if not task_id:
-            return False
-        if earlier is not None and earlier.state == state:
-            with suppress(Exception):  # Celery has recorded STARTED since, or cannot now
-                earlier.backend.store_result(
-                    earlier.id, earlier.result, state, request=self.task.request
-                )
-            return True
-        try:
-            return bool(self.task.AsyncResult(task_id).state == state)
-        except Exception:  # no result backend, or it is unreachable
-            return False
+        if earlier := self.message.earlier_result:
+            if earlier.state == state:
+                with suppress(Exception):  # Celery has recorded STARTED since, or cannot now
+                    earlier.backend.store_result(
+                        earlier.id, earlier.result, state, request=self.task.request
+                    )
+            return bool(earlier.state == state)
+        with suppress(Exception):  # no id, no result backend, or it is unreachable
+            return bool(self.task.AsyncResult(self.message.task_id or "").state == state)
+        return False
 
 
 def back_off(conflicts: int) -> float:

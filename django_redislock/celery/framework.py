@@ -12,8 +12,8 @@ from functools import partial
 from inspect import getattr_static
 from typing import Any, NoReturn
 
-import celery._state
 from celery import Celery, Task
+from celery.app.task import Context
 from celery.local import PromiseProxy, Proxy
 from django.core.exceptions import ImproperlyConfigured
 
@@ -22,13 +22,13 @@ from django_redislock.tasks.options import Options
 from django_redislock.tasks.single import Call, Single
 
 from .execution import TaskExecution, with_autoretry
-from .message import NO_REQUEST, Message, single_of, under_way
+from .message import Message, message_of, single_of, state
 from .sending import take_queue_lock_when_sent
 
 Install = Callable[["Task[..., Any]"], None]
 
-state: Any = celery._state
-"""Celery's apps. Its type stubs do not describe this module."""
+NO_REQUEST = Context()
+"""The request of a direct call, which has no message."""
 
 
 def is_task(target: Any) -> bool:
@@ -56,9 +56,8 @@ def execution(
     running: Task[..., Any] | None = state.get_current_task()
     if running is None or single.is_async:  # Celery does not await coroutine functions
         return None
-    message = under_way.items[-1] if under_way.items else None
-    # A call that the function makes of its own task is for no message.
-    if message is None or message.task is not running or message.is_running:
+    message = message_of(running)
+    if message is None or message.execution:  # the function calls its own task, without a message
         if single_of(running) is not single:
             return None
         message = Message(single, running, NO_REQUEST)

@@ -6,23 +6,23 @@ from them is validated here.
 
 from __future__ import annotations
 
-import logging
-import math
 from inspect import Parameter, ismethod, unwrap
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import celery._state
 from celery import Task
 from celery.app.task import Context
 from celery.result import AsyncResult
 from celery.utils.time import maybe_iso8601, maybe_make_aware
 
-from django_redislock import clock
-from django_redislock.identity import complete_id
 from django_redislock.names import check_name
-from django_redislock.tasks.execution import Stack
 from django_redislock.tasks.single import Call, Single, marked
 
-logger = logging.getLogger("django_redislock")
+if TYPE_CHECKING:
+    from .execution import TaskExecution
+
+state: Any = celery._state
+"""Celery's apps and the task that it runs. Its type stubs do not describe this module."""
 
 CONFLICTS = "redislock_conflicts"
 """How often the task was sent again because of a conflict."""
@@ -33,14 +33,14 @@ AGAIN = "redislock_again"
 QUEUE_LOCK = "redislock_queue_lock"
 """The name of the queue lock that the task took when it was sent, or that is promised to it."""
 
-EXPECTED = "redislock_expected"
-"""Whether other tasks or a caller depend on the result of this message."""
-
 DUPLICATE = "redislock_duplicate"
 """The id of the task, or "", that held the queue lock when this duplicate was sent. A duplicate
 whose result is expected ends without running."""
 
-OURS = (CONFLICTS, AGAIN, QUEUE_LOCK, EXPECTED, DUPLICATE)
+OURS = (CONFLICTS, AGAIN, QUEUE_LOCK, DUPLICATE)
+
+ATTRIBUTE = "redislock_message"
+"""The attribute of a request that has its message."""
 
 MAX_CONFLICTS = 1_000_000
 
@@ -65,16 +65,11 @@ class Message:
     has_started = False
     """Whether the decorated function was called, if only to find that it must not run."""
 
-    is_running = False
-
-    running: tuple[Call, str] | None = None
-    """The call of the function, and the name of the lock under which it runs."""
+    execution: TaskExecution | None = None
+    """The call of the decorated function, while it runs."""
 
     is_sent_again = False
     """Whether the execution has sent a message with the same id."""
-
-    kept_until = -math.inf
-    """Until when the lock must be kept for that message. It can need another one."""
 
     earlier_result: AsyncResult[Any] | None = None
     """The result of an earlier execution of the same message, if it has ended."""
@@ -99,10 +94,10 @@ class Message:
         self.is_resent = bool(headers.get(AGAIN))
         self.queue_lock = _name(headers[QUEUE_LOCK]) if QUEUE_LOCK in headers else None
         self.is_duplicate = DUPLICATE in headers and single.options.locking.when_sent
+        """Whether the queue lock of another task was found when the message was sent."""
 
         self.is_expected = bool(
-            headers.get(EXPECTED)
-            or request.chord
+            request.chord
             or request.group
             or request.chain
             or request.callbacks
@@ -114,52 +109,38 @@ class Message:
         """Whether an earlier execution of the message may have begun. A redelivered message was
         only fetched by another worker if it is acknowledged early."""
 
-        self.is_replaceable = (
-            single.options.on_conflict == "replace" and self.queue_lock is not None
-        )
+        replaces = single.options.on_conflict == "replace"
+        self.is_replaceable = replaces and self.queue_lock is not None
         """Whether a newer task can have replaced the message."""
 
-    @property
-    def duplicate_of(self) -> str | None:
-        """The id of the task that held the queue lock when this duplicate was sent."""
-        found = self.headers.get(DUPLICATE)
-        return complete_id(found) if isinstance(found, str) else None
+        had_queue_lock = single.options.locking.when_sent and self.queue_lock is not None
+        self.must_run = self.may_have_run or (had_queue_lock and not self.is_replaceable)
+        """Whether the message is not skipped: it had a queue lock and was not replaced, or it has
+        begun before."""
 
     @property
     def call(self) -> Call:
         """The call of the task that the message is for."""
         return call_of(self.single, self.task, self.task_id, self.args, self.kwargs)
 
-    def note_sent_again(
-        self, task_name: str, args: tuple[Any, ...], kwargs: dict[str, Any], headers: Any
-    ) -> None:
-        """Note that the execution sent its task again, or another task in its own place."""
-        task = self.task.app.tasks.get(task_name)
-        single = None if task is None else single_of(task)
-        # Of several messages the last one counts that is for a task with a lock.
-        if self.single.options.holds_on_retry and self.running and single and task:
-            self.kept_until, (call, lock_name) = -math.inf, self.running
-            try:
-                # With other arguments than the message has, the name follows from them.
-                if task is not self.task or (args, kwargs) != (self.args, self.kwargs):
-                    call = call_of(single, task, self.task_id, args, kwargs)
-                if call.single.name_of(call) == lock_name:
-                    times = headers.get("eta"), headers.get("expires")
-                    seconds = queue_seconds(self.single, self.task.app, *times)
-                    self.kept_until = clock.now() + seconds
-            except Exception:  # it must not hide what the task did
-                logger.exception("Cannot determine whether the task runs again: task=%s", call)
-        self.is_sent_again = True
+
+def current_message() -> Message | None:
+    """Return the message for which the current task is executed, or None."""
+    task: Task[..., Any] | None = state.get_current_task()
+    return None if task is None else message_of(task)
 
 
-NO_REQUEST = Context()
-"""The request of a direct call, which has no message."""
+def message_of(task: Task[..., Any]) -> Message | None:
+    """Return the message for which a task is executed, or None.
 
-under_way: Stack[Message] = Stack("django_redislock_messages")
-"""The messages that are executed, each from Celery's `task_prerun` to its `task_postrun`.
-
-A header can forge an attribute of `task.request`, but not this.
-"""
+    `Task.__call__` adds a request without the message. A header can forge the attribute, but not
+    the class of its value.
+    """
+    for request in reversed(task.request_stack.stack):
+        found = vars(request).get(ATTRIBUTE)
+        if isinstance(found, Message):
+            return found
+    return None
 
 
 def call_of(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
-from functools import partial, wraps
+from functools import wraps
 from typing import Any
 
 from celery import Task, states
@@ -26,13 +26,12 @@ from .message import (
     AGAIN,
     CONFLICTS,
     DUPLICATE,
-    EXPECTED,
     QUEUE_LOCK,
     Message,
     call_of,
+    current_message,
     queue_seconds,
     seconds_until,
-    under_way,
 )
 
 logger = logging.getLogger("django_redislock")
@@ -83,12 +82,12 @@ class Sending:
         # The execution of the same id that sends the message: of this task, or of a task that it
         # replaces and that runs under the same lock.
         self.runs_under_lock = runs_under(single.manager.alias, lock_name)
-        same_id = (each for each in reversed(under_way.items) if each.task_id == self.task_id)
-        earlier = next(same_id, None)
-        is_own = earlier is not None and (earlier.task is task or self.runs_under_lock)
-        self.earlier: Message | None = earlier if is_own else None
+        earlier = current_message()
+        is_own = earlier is not None and earlier.task_id == self.task_id
+        is_same = earlier is not None and (earlier.task is task or self.runs_under_lock)
+        self.earlier = earlier if is_own and is_same else None
         # Whether other tasks or a caller depend on the result of just this message.
-        self.is_expected = call.is_expected = (
+        call.is_expected = (
             self.has_own_id or any(map(options.get, FOLLOWER_OPTIONS))
             if self.earlier is None
             else self.earlier.is_expected
@@ -111,12 +110,9 @@ class Sending:
         replaces = self.single.options.on_conflict == "replace"
         for _ in range(MAX_ATTEMPTS):
             # Before the queue lock is acquired: the history would show a refusal as skipped.
-            replaceable = self._replaceable() if replaces and self.conflict.look() else []
-            for holding in replaceable:
-                if self._take(holding.token):
-                    return self._publish_instead_of(holding)
-            if not replaceable and self._take():
-                return self._publish_with_queue_lock()
+            replaced = self._replaceable() if replaces and self.conflict.look() else None
+            if self._take(replaced.token if replaced else None):
+                return self._publish_with_queue_lock(replaced)
             # Otherwise the lock was released since, or another task was queued.
             if self.conflict.look() and not (replaces and self._replaceable()):
                 break
@@ -136,7 +132,7 @@ class Sending:
         met_before = earlier.headers.get(CONFLICTS)
         is_by_conflict = self.headers.get(CONFLICTS) not in (None, met_before)
         # After ``self.retry()`` or ``self.replace()``, the task has run, and must run again.
-        return self._publish({} if is_by_conflict else self._queue_lock_headers)
+        return self._publish({} if is_by_conflict else {QUEUE_LOCK: self.name})
 
     # The queue lock
 
@@ -170,22 +166,19 @@ class Sending:
 
     # The message
 
-    @property
-    def _queue_lock_headers(self) -> dict[str, Any]:
-        """The headers of a message that holds the queue lock, or must run anyway."""
-        return {QUEUE_LOCK: self.name} | ({EXPECTED: True} if self.is_expected else {})
-
-    def _publish_with_queue_lock(self) -> Any:
+    def _publish_with_queue_lock(self, replaced: Holding | None = None) -> Any:
         was_sent = False
         try:
-            result = self._publish(self._queue_lock_headers)
+            result = self._publish({QUEUE_LOCK: self.name})
             # An eager task has run, or could not.
             was_sent = not isinstance(result, EagerResult)
-            return result
         finally:
             if not was_sent:
                 with suppress(RedisError):  # it expires
                     self.queue_lock.release()
+        if replaced:
+            self._end(replaced)
+        return result
 
     def _publish(self, more_headers: dict[str, Any]) -> Any:
         headers = {**self.headers, **more_headers}
@@ -194,44 +187,48 @@ class Sending:
 
     # A queue lock that is not free
 
-    def _replaceable(self) -> list[Holding]:
-        """Return the queue locks of other tasks, if they use the whole `limit`."""
+    def _replaceable(self) -> Holding | None:
+        """Return the queue lock of another task, if all holders use the whole `limit`."""
         info = self.conflict.info
         if info is None or sum(each.weight for each in info.holders) < info.capacity:
-            return []
-        held = info.holders
-        return [each for each in held if each.token == queue_lock_token(each.holder.task_id or "")]
+            return None
+        for each in info.holders:
+            if each.token == queue_lock_token(each.holder.task_id or ""):
+                return each
+        return None
 
-    def _publish_instead_of(self, replaced: Holding) -> Any:
-        result, task_id = self._publish_with_queue_lock(), replaced.holder.task_id
-        call = self.conflict.call
+    def _end(self, replaced: Holding) -> None:
+        """End the queued task whose queue lock this one has taken over."""
+        task_id, call = replaced.holder.task_id or "", self.conflict.call
         logger.info("Queued task replaced: task=%s by=%s", printable(task_id), call)
         if not is_signed(replaced, self.name, call.name):
             self._log_not_revoked(task_id, "no valid signature in the queue lock")
         elif not replaced.metadata.get("expected"):  # else it must end, but does not run
-            self._revoke(task_id or "")
+            self._revoke(task_id)
         task_replaced.send_robust(
             sender=self.task, name=self.name, task_id=task_id, by_task_id=self.task_id
         )
-        return result
 
     def _revoke(self, task_id: str) -> None:
         """Tell the workers and the result backend. The task can find out by itself, too."""
         # Without a request, a backend uses the request of the task that runs here. Then rpc://
         # reports the revocation to the wrong caller.
         request = Context(id=task_id, task=self.task.name)
-        stores = not self.task.ignore_result
-        store = partial(self.task.backend.mark_as_revoked, request=request, store_result=stores)
-        for tell in (
-            partial(self.task.app.control.revoke, task_id),
-            partial(store, task_id, "replaced by a newer one"),
-        ):
-            try:
-                tell()
-            except Exception as error:
-                self._log_not_revoked(task_id, error_text(error))
+        try:
+            self.task.app.control.revoke(task_id)
+        except Exception as error:
+            self._log_not_revoked(task_id, error_text(error))
+        try:
+            self.task.backend.mark_as_revoked(
+                task_id,
+                "replaced by a newer one",
+                request=request,
+                store_result=not self.task.ignore_result,
+            )
+        except Exception as error:
+            self._log_not_revoked(task_id, error_text(error))
 
-    def _log_not_revoked(self, task_id: str | None, reason: str) -> None:
+    def _log_not_revoked(self, task_id: str, reason: str) -> None:
         logger.warning(
             "Replaced task not revoked: name=%r task=%s reason=%s",
             *(self.name, printable(task_id), reason),
@@ -239,7 +236,7 @@ class Sending:
 
     def _give_way(self) -> Any:
         holder = self.conflict.error.task_id
-        if self.is_expected and holder != self.task_id:
+        if self.conflict.call.is_expected and holder != self.task_id:
             return self._publish({DUPLICATE: holder or ""})
         if self.single.options.on_conflict == "raise":
             raise self.conflict.error

@@ -271,11 +271,8 @@ def test_a_task_that_sends_itself_again_and_returns_keeps_its_lock(app, name, se
     assert len(sent) == 1
 
 
-@pytest.mark.parametrize("protocol", [1, 2])
 @pytest.mark.parametrize("error", [Retry(), LookupError()])
-def test_a_task_that_sends_itself_again_and_fails_keeps_its_lock(app, name, protocol, error):
-    app.conf.task_protocol = protocol
-
+def test_a_task_that_sends_itself_again_and_fails_keeps_its_lock(app, name, error):
     def body():
         task.retry(countdown=100, throw=False)
         raise error
