@@ -1,6 +1,6 @@
 """The options of `single_instance`, checked when the module is imported."""
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, fields
 from functools import partial
 from typing import Annotated, Any, Literal, cast, get_type_hints
@@ -40,10 +40,11 @@ MODES = {
 QUEUE_LOCK_SUFFIX = ":queued"
 """The end of the name of a separate queue lock."""
 
-POLICIES = ("skip", "raise", "retry", "wait", "replace")
-
 WHEN_SENT = ("skip", "raise", "replace")
-"""The policies for a conflict of queue locks."""
+"""The policies of modes that lock when the task is sent."""
+
+WHEN_RUNNING = ("skip", "raise", "retry", "wait")
+"""The policies of the other mode."""
 
 
 def _choice(choices: Collection[str], option: str, value: Any) -> str:
@@ -96,7 +97,7 @@ class Options:
     unique_on: Annotated[Collection[str] | None, _argument_names] = None
     key: Annotated[str | Callable[..., str] | None, _key] = None
     mode: Annotated[str, partial(_choice, MODES)] = "while_executing"
-    on_conflict: Annotated[str, partial(_choice, POLICIES)] = "skip"
+    on_conflict: Annotated[str, _str] = "skip"
     timeout: Annotated[Seconds | None, validators.lease] = None
     blocking_timeout: Annotated[Seconds | None, validators.wait] = None
     countdown: Annotated[Seconds | None, validators.wait] = None
@@ -133,13 +134,10 @@ class Options:
         self.locking = locking = MODES[self.mode]
         self.policy = "skip" if self.on_conflict == "replace" else self.on_conflict
         self.holds_on_retry = (
-            locking.when_sent and locking.while_running and not locking.separate
-            if self.hold_on_retry is None
-            else self.hold_on_retry
+            self.mode == "until_executed" if self.hold_on_retry is None else self.hold_on_retry
         )
         self.may_have_queue_lock = locking.when_sent or self.holds_on_retry
-        for problem in self._problems():
-            raise ValueError(problem)
+        self._check_combination()
         self.max_queue_seconds = cast("float", self.queue_timeout or QUEUE_TIMEOUT_SECONDS)
         options = "timeout", "blocking_timeout", "at_least_for", "max_hold"
         self.of_lock = {
@@ -148,53 +146,35 @@ class Options:
             if getattr(self, option) != DEFAULTS[option]
         }
 
-    def _problems(self) -> Iterator[str]:
-        """Return why the options cannot be combined."""
-        mode, locking, on_conflict = f"mode={self.mode!r}", self.locking, self.on_conflict
-        if on_conflict == "replace" and not locking.when_sent:
-            others = ", ".join(repr(name) for name in MODES if MODES[name].when_sent)
-            yield (
-                "on_conflict='replace' requires a mode that locks when the task is sent"
-                f" ({others}), not {mode}"
-            )
-        if locking.when_sent and on_conflict not in WHEN_SENT:
-            yield (
-                f"on_conflict={on_conflict!r} requires mode='while_executing'. With {mode} use one"
-                f" of {', '.join(map(repr, WHEN_SENT))}."
-            )
-        required = {"blocking_timeout": "wait", "max_retries": "retry"}
-        if not locking.separate:
-            required["countdown"] = "retry"
-        for option, policy in required.items():
-            value = getattr(self, option)
-            if value is not None and on_conflict != policy:
-                yield (
-                    f"{option}={value:g} requires on_conflict={policy!r},"
-                    f" not on_conflict={on_conflict!r}"
-                )
-        if self.hold_on_retry and not locking.while_running:
-            yield (
-                f"hold_on_retry=True has no effect with {mode}, which holds no lock while the task"
-                " runs"
-            )
-        if self.queue_timeout is not None and not self.may_have_queue_lock:
-            yield (
-                f"queue_timeout={self.queue_timeout:g} has no effect with {mode}. It requires"
-                " hold_on_retry=True or a mode that locks when the task is sent."
-            )
+    def _check_combination(self) -> None:
+        """Raise `ValueError` if options cannot be combined."""
+        locking, on_conflict = self.locking, self.on_conflict
+        policies = WHEN_SENT if locking.when_sent else WHEN_RUNNING
+        _choice(policies, f"mode={self.mode!r} with on_conflict", on_conflict)
+        retries = on_conflict == "retry"
+        not_mode, not_policy = f"not mode={self.mode!r}", f"not on_conflict={on_conflict!r}"
+        for option, is_possible, required in (
+            ("blocking_timeout", on_conflict == "wait", f"on_conflict='wait', {not_policy}"),
+            ("max_retries", retries, f"on_conflict='retry', {not_policy}"),
+            ("countdown", retries or locking.separate, f"on_conflict='retry', {not_policy}"),
+            (
+                "hold_on_retry",
+                locking.while_running or not self.hold_on_retry,
+                f"a mode that holds a lock while the task runs, {not_mode}",
+            ),
+            (
+                "queue_timeout",
+                self.may_have_queue_lock,
+                f"hold_on_retry=True or a mode that locks when the task is sent, {not_mode}",
+            ),
+            ("key", self.unique_on is None, "no unique_on: use one of them"),
+        ):
+            if getattr(self, option) is not None and not is_possible:
+                value = short_repr(getattr(self, option))
+                raise ValueError(f"{option}={value} requires {required}")
         timeout = conf.timeout if self.timeout is None and settings.configured else self.timeout
         if self.max_hold is not None and timeout is not None:
             validators.max_hold("max_hold", self.max_hold, timeout, self.at_least_for)
-        if self.unique_on is not None and self.key is not None:
-            yield (
-                f"unique_on={short_repr(self.unique_on)} and key={short_repr(self.key)} cannot be"
-                " combined: use one of them"
-            )
-        if locking.separate and isinstance(self.key, str) and self.key.endswith(QUEUE_LOCK_SUFFIX):
-            yield (
-                f"key={short_repr(self.key)} must not end with {QUEUE_LOCK_SUFFIX!r}, which"
-                f" {mode} reserves for its queue locks"
-            )
 
 
 VALIDATORS: dict[str, Callable[[str, Any], Any]] = {

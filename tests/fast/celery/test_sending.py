@@ -113,11 +113,6 @@ def test_no_lock_has_the_name_of_a_queue_lock(app, name, sent):
     assert len(sent) == 1
 
 
-def test_a_key_that_ends_like_a_queue_lock_is_refused_at_import(app, name):
-    with pytest.raises(ValueError, match=r"^key='\{user\}:queued' must not end with ':queued'"):
-        make_report(app, name, "{user}:queued")
-
-
 def test_a_key_may_end_like_a_queue_lock_if_the_mode_has_none(app, name):
     @app.task
     @single_instance(key="{name}:queued")

@@ -208,7 +208,7 @@ def test_autoretry(new_case, cell, mode):
 def test_retry_hold(new_case, cell, mode):
     """`self.retry()` with `hold_on_retry=True`."""
     if mode == "until_executing":
-        with pytest.raises(ValueError, match="hold_on_retry=True has no effect"):
+        with pytest.raises(ValueError, match="hold_on_retry=True requires a mode"):
             tasks.make("holding", mode)
         cell(lock=NOTHING, work="`ValueError` at import")
         return
