@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
-from functools import wraps
+from functools import partial, wraps
 from typing import Any
 
 from celery import Task, states
@@ -214,19 +214,16 @@ class Sending:
         # Without a request, a backend uses the request of the task that runs here. Then rpc://
         # reports the revocation to the wrong caller.
         request = Context(id=task_id, task=self.task.name)
-        try:
-            self.task.app.control.revoke(task_id)
-        except Exception as error:
-            self._log_not_revoked(task_id, error_text(error))
-        try:
-            self.task.backend.mark_as_revoked(
-                task_id,
-                "replaced by a newer one",
-                request=request,
-                store_result=not self.task.ignore_result,
-            )
-        except Exception as error:
-            self._log_not_revoked(task_id, error_text(error))
+        stores = not self.task.ignore_result
+        store = partial(self.task.backend.mark_as_revoked, request=request, store_result=stores)
+        for tell in (
+            partial(self.task.app.control.revoke, task_id),
+            partial(store, task_id, "replaced by a newer one"),
+        ):
+            try:
+                tell()
+            except Exception as error:
+                self._log_not_revoked(task_id, error_text(error))
 
     def _log_not_revoked(self, task_id: str, reason: str) -> None:
         logger.warning(

@@ -10,13 +10,14 @@ from __future__ import annotations
 import logging
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import lru_cache, partial
 from importlib import import_module
+from itertools import takewhile
 from secrets import token_hex
 from typing import Any
 
@@ -36,7 +37,7 @@ from django_redislock.text import error_text
 
 from .conflict import Conflict
 from .decorator import decorated, wrap
-from .execution import Execution, Stack
+from .execution import Execution
 from .options import Options
 from .single import Call, Single, marked
 
@@ -57,6 +58,9 @@ NO_RESULT = (
     NotImplementedError,
     *(package.exceptions.TaskResultDoesNotExist for package in PACKAGES),
 )
+
+MAX_RUNS = 1000
+"""The limit of `runs`, because a backend may not report an end. It is Python's recursion limit."""
 
 SKIPPED = "redislock_skipped"
 """The key in the return value of a skipped task. Its value is the reason."""
@@ -87,21 +91,26 @@ class Run:
     """Whether the function was called. A call that it makes of itself is an ordinary call."""
 
 
-runs: Stack[Run] = Stack("django_redislock_runs")
-"""The tasks that are run. The immediate backend nests them."""
+runs: ContextVar[tuple[Run, ...]] = ContextVar("django_redislock_runs", default=())
+"""The tasks that are run, the innermost last. The immediate backend nests them."""
+
+
+def set_runs(found: Iterable[Run]) -> None:
+    """Note which tasks are run, and that the locks of the innermost belong to it."""
+    items = tuple(found)[-MAX_RUNS:]
+    runs.set(items)
+    result = items[-1].result if items else None
+    running_task.set((result.task.module_path, result.id) if result else None)
 
 
 def begin_run(task_result: Any, **_: Any) -> None:
     """Note that a backend runs a task."""
-    runs.push(Run(task_result))
-    running_task.set((task_result.task.module_path, task_result.id))
+    set_runs((*runs.get(), Run(task_result)))
 
 
 def end_run(task_result: Any, **_: Any) -> None:
-    """Note that a task has ended."""
-    runs.pop(lambda run: run.result.id == task_result.id)
-    outer = runs.items[-1].result if runs.items else None
-    running_task.set((outer.task.module_path, outer.id) if outer else None)
+    """Note that a task has ended, and what began inside it."""
+    set_runs(takewhile(lambda run: run.result.id != task_result.id, runs.get()))
     task = task_result.task
     single = marked(task.func) if task_result.status == "FAILED" else None
     # Perhaps it failed before its function was called.
@@ -202,7 +211,7 @@ def execution(
     single: Single, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> TaskExecution | None:
     """Return the execution of a call that a backend makes for the task that it runs."""
-    run = runs.items[-1] if runs.items else None
+    run = next(reversed(runs.get()), None)
     if run is None or run.has_begun or marked(run.result.task.func) is not single:
         if single.framework != "django":
             return None
@@ -315,7 +324,18 @@ class QueueLocks:
             holders_with_ids(single, name)
             if conflict.look():  # else it was released in the meantime
                 return self._give_way(conflict, task, enqueue)
-        return _enqueue_with(sending, task, call, enqueue)
+        before, is_queued = being_sent.set(sending), False
+        try:
+            result = enqueue()
+            is_queued = not result.is_finished  # the immediate backend has run it
+        finally:
+            being_sent.reset(before)
+            if not is_queued:
+                with suppress(RedisError):  # it expires
+                    sending.release()
+        if is_queued:
+            _keep(sending, replace(call, task_id=str(result.id)), task.run_after)
+        return result
 
     async def aenqueue(self, task: Any, args: Any, kwargs: Any) -> Any:
         """Async version of `enqueue()`."""
@@ -336,36 +356,18 @@ class QueueLocks:
             return self.get_result(task_id)  # type: ignore[attr-defined]  # a mixin
         except NO_RESULT:  # the backend stores none, or its transaction is not committed
             framework = PACKAGES[0]
+            unknown = "enqueued_at", "started_at", "finished_at", "last_attempted_at"
             return framework.TaskResult(
                 task=task,
                 id=task_id,
                 status=framework.TaskResultStatus.READY,
-                enqueued_at=None,
-                started_at=None,
-                finished_at=None,
-                last_attempted_at=None,
                 args=list(call.sent_args),
                 kwargs=call.kwargs,
                 backend=self.alias,  # type: ignore[attr-defined]  # a mixin
                 errors=[],
                 worker_ids=[],
+                **dict.fromkeys(unknown),
             )
-
-
-def _enqueue_with(sending: QueueLock, task: Any, call: Call, enqueue: Callable[[], Any]) -> Any:
-    """Enqueue a task under its temporary queue lock, and keep the lock until the task starts."""
-    before, is_queued = being_sent.set(sending), False
-    try:
-        result = enqueue()
-        is_queued = not result.is_finished  # the immediate backend has run it
-    finally:
-        being_sent.reset(before)
-        if not is_queued:
-            with suppress(RedisError):  # it expires
-                sending.release()
-    if is_queued:
-        _keep(sending, replace(call, task_id=str(result.id)), task.run_after)
-    return result
 
 
 def _keep(sending: QueueLock, call: Call, run_after: datetime | None) -> None:

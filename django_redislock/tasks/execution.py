@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable
 from contextvars import ContextVar
 from functools import partial
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 from asgiref.sync import sync_to_async
 from redis.exceptions import RedisError
@@ -22,11 +22,6 @@ from .conflict import Conflict
 from .single import Call
 
 logger = logging.getLogger("django_redislock")
-
-MAX_DEPTH = 1000
-"""The depth of a stack. Python's recursion limit is about that."""
-
-T = TypeVar("T")
 
 _held: ContextVar[tuple[tuple[LockManager, BaseLock], ...]] = ContextVar(
     "django_redislock_held", default=()
@@ -52,35 +47,14 @@ def runs_under(alias: str, name: str) -> bool:
     return any(lock.name == name and manager.alias == alias for manager, lock in _held.get())
 
 
-class Stack(Generic[T]):
-    """The messages or runs of this thread, greenlet or asyncio task, the innermost last."""
-
-    def __init__(self, name: str) -> None:
-        self._items: ContextVar[tuple[T, ...]] = ContextVar(name, default=())
-
-    @property
-    def items(self) -> tuple[T, ...]:
-        return self._items.get()
-
-    def push(self, item: T) -> None:
-        # A framework may not report an end. Such items must not fill the memory.
-        self._items.set((*self._items.get(), item)[-MAX_DEPTH:])
-
-    def pop(self, is_it: Callable[[T], bool]) -> T | None:
-        """Remove the innermost item that `is_it`, and what began inside it and did not end."""
-        items = self._items.get()
-        for index in range(len(items) - 1, -1, -1):
-            if is_it(items[index]):
-                self._items.set(items[:index])
-                return items[index]
-        return None
-
-
 class Execution:
     """One call of a single-instance function."""
 
     name: str
     """The name of the lock."""
+
+    must_run = False
+    """Whether the call must not be skipped because of another queued one."""
 
     def __init__(self, call: Call) -> None:
         self.call, self.single, self.options = call, call.single, call.single.options
@@ -109,7 +83,6 @@ class Execution:
             after_queue = await sync_to_async(self._after_queue)(self.name)
             return self._settle(after_queue) if after_queue else await self._acall_function()
         lock = self.single.lock(self.name, self.call, self.options.on_lost)
-        lock.predecessor = self.call.queue_token
         if not await lock.aacquire(blocking=self._waits):
             conflict = Conflict(self.call, self.name)
             await sync_to_async(conflict.look)()
@@ -187,7 +160,6 @@ class Execution:
         If a lock of another type has the name, as before the task's `limit` was added or removed,
         do not wait for it. If it is the queue lock of this message, release it.
         """
-        lock.predecessor = self.call.queue_token
         try:
             return lock.acquire(blocking=blocking)
         except LockError as error:
@@ -209,7 +181,7 @@ class Execution:
 
     def _after_queue(self, name: str) -> Conflict | None:
         """Release the queue lock, or return the conflict with its holder."""
-        if self._end_queue(name):
+        if self._end_queue(name) or self.must_run:
             return None
         conflict = Conflict(self.call, name)
         return conflict if conflict.look() else None

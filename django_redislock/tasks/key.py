@@ -18,10 +18,6 @@ from django.utils.duration import duration_iso_string
 
 from django_redislock.names import arguments
 
-JSON_KEYS = (int, float, bool, type(None))
-"""The types of dictionary keys that JSON turns into strings."""
-
-
 _quoted = json.JSONEncoder(ensure_ascii=False).encode
 
 
@@ -112,7 +108,9 @@ def text_of(value: object) -> str:
         case set() | frozenset():
             return f"set({','.join(sorted(map(text_of, value)))})"
         case dict():
-            items = (f"{_key_text(key)}:{text_of(item)}" for key, item in value.items())
+            # In JSON, each key is a string.
+            keys = {key: key if isinstance(key, str) else text_of(key) for key in value}
+            items = (f"{_quoted(keys[key])}:{text_of(item)}" for key, item in value.items())
             return f"{{{','.join(sorted(items))}}}"
         case Enum():  # without another type
             return f"{type(value).__qualname__}.{value.name or value.value}"
@@ -122,12 +120,6 @@ def text_of(value: object) -> str:
         f"{type(value).__module__}.{type(value).__qualname__} is not supported."
         " Pass an identifier instead, such as a primary key, or use key=."
     )
-
-
-def _key_text(key: object) -> str:
-    """Return the text of a dictionary's key. In JSON, each key is a string."""
-    is_turned = isinstance(key, JSON_KEYS) and not isinstance(key, str)
-    return json.dumps(text_of(key)) if is_turned else text_of(key)
 
 
 def _model_text(instance: Model) -> str:

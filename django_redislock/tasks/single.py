@@ -142,8 +142,10 @@ class Single:
             else self.manager.semaphore(name, limit, **more)
         )
         lock.on_conflict = options.policy
-        if call is not None and call.task_id:
-            lock.task = call.task_name, call.task_id
+        if call is not None:
+            lock.predecessor = call.queue_token
+            if call.task_id:
+                lock.task = call.task_name, call.task_id
         return lock
 
     def queue_lock_name(self, name: str) -> str:
