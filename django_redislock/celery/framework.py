@@ -13,22 +13,19 @@ from inspect import getattr_static
 from typing import Any, NoReturn
 
 from celery import Celery, Task
-from celery.app.task import Context
 from celery.local import PromiseProxy, Proxy
 from django.core.exceptions import ImproperlyConfigured
 
 from django_redislock.tasks.decorator import wrap
+from django_redislock.tasks.execution import Execution
 from django_redislock.tasks.options import Options
 from django_redislock.tasks.single import Call, Single
 
 from .execution import TaskExecution, with_autoretry
-from .message import Message, message_of, single_of, state
+from .message import message_of, single_of, state
 from .sending import take_queue_lock_when_sent
 
 Install = Callable[["Task[..., Any]"], None]
-
-NO_REQUEST = Context()
-"""The request of a direct call, which has no message."""
 
 
 def is_task(target: Any) -> bool:
@@ -49,23 +46,19 @@ def decorate(options: Options, task: Any) -> Any:
     return task
 
 
-def execution(
-    single: Single, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> TaskExecution | None:
+def execution(single: Single, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Execution | None:
     """Return the execution of a call of the task that Celery runs, or None."""
     running: Task[..., Any] | None = state.get_current_task()
     if running is None or single.is_async:  # Celery does not await coroutine functions
         return None
-    message = message_of(running)
-    if message is None or message.execution:  # the function calls its own task, without a message
-        if single_of(running) is not single:
-            return None
-        message = Message(single, running, NO_REQUEST)
-    elif message.single is not single:
-        return None
     added_args = 1 if args and args[0] is running else 0
-    call = Call(single, args, kwargs, running.name, message.task_id, added_args, running)
-    call.is_expected = message.is_expected
+    call = Call(single, args, kwargs, running.name, None, added_args, running)
+    message = message_of(running)
+    if message is None or message.execution:  # a direct call, perhaps by the function itself
+        return Execution(call) if single_of(running) is single else None
+    if message.single is not single:
+        return None
+    call.task_id, call.is_expected = message.task_id, message.is_expected
     return TaskExecution(call, message)
 
 

@@ -87,7 +87,7 @@ class Message:
         self.is_redelivered = isinstance(delivery, dict) and bool(delivery.get("redelivered"))
         self.retries = _count(request.retries)
 
-        self.has_queue = not (request.called_directly or request.is_eager)
+        self.has_queue = not request.is_eager
         """Whether a worker received the message, so that the task can run again later."""
 
         self.conflicts = _count(headers.get(CONFLICTS))
