@@ -164,7 +164,7 @@ class TaskExecution(Execution):
             raise Ignore("A newer task has replaced this one")
         # The arguments can have changed since it was sent.
         if message.queue_lock and message.queue_lock != name:
-            self.single.release_queue_lock(self.single.lock(message.queue_lock), self.call)
+            self.single.release_queue_lock(message.queue_lock, self.call)
         if not message.is_duplicate:
             return None
         conflict, holder = Conflict(self.call, name), message.headers[DUPLICATE]

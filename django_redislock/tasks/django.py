@@ -124,8 +124,8 @@ for package in PACKAGES:
     package.signals.task_finished.connect(end_run)
 
 
-being_sent: ContextVar[QueueLock | None] = ContextVar("django_redislock_being_sent", default=None)
-"""The temporary queue lock of the task that this thread enqueues, and may run at once."""
+being_sent: ContextVar[str] = ContextVar("django_redislock_being_sent", default="")
+"""The token of the temporary queue lock of a task that is enqueued here, and may run at once."""
 
 SENDING = "sending"
 """The mark of a temporary queue lock in its metadata."""
@@ -197,7 +197,7 @@ def decorate(options: Options, task: Any) -> Any:
     """Return the task with another function."""
     check_options(options)
     backend = task.get_backend()
-    if options.locking.when_sent and not getattr(backend, "has_queue_locks", False):
+    if options.locking.when_sent and not isinstance(backend, QueueLocks):
         raise ImproperlyConfigured(
             f"single_instance with mode={options.mode!r} locks when the task is enqueued. For"
             f" that, the BACKEND of TASKS[{task.backend!r}] must be"
@@ -212,20 +212,19 @@ def execution(
 ) -> TaskExecution | None:
     """Return the execution of a call that a backend makes for the task that it runs."""
     run = next(reversed(runs.get()), None)
+    call = Call(single, args, kwargs, added_args=single.added_args)
     if run is None or run.has_begun or marked(run.result.task.func) is not single:
-        if single.framework != "django":
-            return None
-        return TaskExecution(Call(single, args, kwargs, added_args=single.added_args))
+        return TaskExecution(call) if single.framework == "django" else None
     check_options(single.options)
-    run.has_begun = True
-    task, task_id = run.result.task, str(run.result.id)
-    call = Call(
-        *(single, args, kwargs, task.module_path, task_id, int(task.takes_context)),
-        task=_of_module(task),
+    run.has_begun, task = True, run.result.task
+    call.task, call.task_name, call.task_id = (
+        _of_module(task),
+        task.module_path,
+        str(run.result.id),
     )
-    sending = being_sent.get() if single.options.locking.when_sent else None
-    if sending is not None:
-        call.other_queue_token = sending.token
+    call.added_args = int(task.takes_context)
+    if single.options.locking.when_sent:
+        call.other_queue_token = being_sent.get()
     return TaskExecution(call)
 
 
@@ -302,8 +301,6 @@ def _with_queue_locks(path: str) -> Any:
 class QueueLocks:
     """The part that is added to a backend."""
 
-    has_queue_locks = True
-
     def validate_task(self, task: Any) -> None:
         """Validate a task. Options that cannot work are refused when ``@task`` is applied."""
         if single := marked(task.func):
@@ -324,7 +321,7 @@ class QueueLocks:
             holders_with_ids(single, name)
             if conflict.look():  # else it was released in the meantime
                 return self._give_way(conflict, task, enqueue)
-        before, is_queued = being_sent.set(sending), False
+        before, is_queued = being_sent.set(token), False
         try:
             result = enqueue()
             is_queued = not result.is_finished  # the immediate backend has run it

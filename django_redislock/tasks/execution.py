@@ -165,7 +165,7 @@ class Execution:
         except LockError as error:
             if not error.held_as:
                 raise
-            released = self.single.release_queue_lock(lock, self.call)
+            released = self.single.release_queue_lock(lock.name, self.call)
             return released and self._acquires(lock, blocking=blocking)
 
     # The queue lock
@@ -181,21 +181,17 @@ class Execution:
 
     def _after_queue(self, name: str) -> Conflict | None:
         """Release the queue lock, or return the conflict with its holder."""
-        if self._end_queue(name) or self.must_run:
+        if self.options.at_least_for and not self.options.locking.separate:
+            lock = self.single.lock(name, self.call)
+            was_held = self._acquires(lock)
+            if was_held:
+                lock.release()  # the cooldown counts from the start of the task
+        else:
+            was_held = self.single.release_queue_lock(name, self.call)
+        if was_held or self.must_run:
             return None
         conflict = Conflict(self.call, name)
         return conflict if conflict.look() else None
-
-    def _end_queue(self, name: str) -> bool:
-        """Release the queue lock, and return whether the task held it."""
-        lock = self.single.lock(name, self.call)
-        if not self.options.at_least_for or self.options.locking.separate:
-            return self.single.release_queue_lock(lock, self.call)
-        # The cooldown counts from the start of the task.
-        acquired = self._acquires(lock)
-        if acquired:
-            lock.release()
-        return acquired
 
     # Release
 

@@ -131,10 +131,9 @@ class Single:
             return limit
         return validators.count("the result of limit", limit(*call.sent_args, **call.kwargs))
 
-    def lock(self, name: str, call: Call | None = None, on_lost: Any = None) -> Mutex | Semaphore:
-        """Return the lock for a call. Without a call, it can only release a queue lock."""
-        options = self.options
-        limit = options.limit and (1 if call is None else self.limit_for(call))
+    def lock(self, name: str, call: Call, on_lost: Any = None) -> Mutex | Semaphore:
+        """Return the lock for a call."""
+        options, limit = self.options, self.limit_for(call)
         more = {**options.of_lock, "on_lost": on_lost} if on_lost else options.of_lock
         lock = (
             self.manager.lock(name, **more)
@@ -142,10 +141,9 @@ class Single:
             else self.manager.semaphore(name, limit, **more)
         )
         lock.on_conflict = options.policy
-        if call is not None:
-            lock.predecessor = call.queue_token
-            if call.task_id:
-                lock.task = call.task_name, call.task_id
+        lock.predecessor = call.queue_token
+        if call.task_id:
+            lock.task = call.task_name, call.task_id
         return lock
 
     def queue_lock_name(self, name: str) -> str:
@@ -174,10 +172,10 @@ class Single:
             signature=queue_signature(lock.name, call.name, task_id),
         )
 
-    def release_queue_lock(self, lock: BaseLock, call: Call) -> bool:
+    def release_queue_lock(self, name: str, call: Call) -> bool:
         """Release the queue lock of a task, and return whether the task held it."""
-        token = call.queue_token
-        return bool(token) and QueueLock(lock, token, (call.name, call.task_id)).release()
+        lock, token, task = self.manager.lock(name), call.queue_token, (call.name, call.task_id)
+        return bool(token) and QueueLock(lock, token, task).release()
 
     def release_queue_locks(self, call: Call, taken: str | None = None) -> None:
         """Release what a task that has ended still has.
@@ -189,10 +187,10 @@ class Single:
         """
         try:
             if taken:
-                self.release_queue_lock(self.lock(taken), call)
+                self.release_queue_lock(taken, call)
             name = self.name_of(call)
             for each in {name, self.queue_lock_name(name)} - {taken}:
-                self.release_queue_lock(self.lock(each), call)
+                self.release_queue_lock(each, call)
         except Exception as error:
             logger.error(
                 "Queue lock not released: task=%s error=%s",
