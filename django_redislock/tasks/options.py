@@ -37,9 +37,6 @@ MODES = {
     "until_and_while_executing": Locking(when_sent=True, while_running=True, separate=True),
 }
 
-QUEUE_LOCK_SUFFIX = ":queued"
-"""The end of the name of a separate queue lock."""
-
 WHEN_SENT = ("skip", "raise", "replace")
 """The policies of modes that lock when the task is sent."""
 

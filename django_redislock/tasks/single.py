@@ -23,11 +23,14 @@ from django_redislock.snapshots import Holding
 from django_redislock.text import error_text, printable
 
 from .key import arguments_text
-from .options import QUEUE_LOCK_SUFFIX, Options
+from .options import Options
 
 logger = logging.getLogger("django_redislock")
 
 MARK = "django_redislock_single_instance"
+
+QUEUE_LOCK_SUFFIX = ":queued"
+"""The end of the name of a separate queue lock."""
 
 
 @dataclass(eq=False, slots=True)
