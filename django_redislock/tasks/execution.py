@@ -83,7 +83,7 @@ class Execution:
             after_queue = await sync_to_async(self._after_queue)(self.name)
             return self._settle(after_queue) if after_queue else await self._acall_function()
         lock = self.single.lock(self.name, self.call, self.options.on_lost)
-        if not await lock.aacquire(blocking=self._waits):
+        if not await self._aacquires(lock):
             conflict = Conflict(self.call, self.name)
             await sync_to_async(conflict.look)()
             return self._settle(conflict)
@@ -163,10 +163,20 @@ class Execution:
         try:
             return lock.acquire(blocking=blocking)
         except LockError as error:
-            if not error.held_as:
-                raise
-            released = self.single.release_queue_lock(lock.name, self.call)
-            return released and self._acquires(lock, blocking=blocking)
+            return self._released(error) and self._acquires(lock, blocking=blocking)
+
+    async def _aacquires(self, lock: BaseLock) -> bool:
+        """Async version of `_acquires()`, which waits if `on_conflict` says so."""
+        try:
+            return await lock.aacquire(blocking=self._waits)
+        except LockError as error:
+            return await sync_to_async(self._released)(error) and await self._aacquires(lock)
+
+    def _released(self, error: LockError) -> bool:
+        """Return whether a lock of another type was released, or raise any other error."""
+        if not error.held_as:
+            raise error
+        return self.single.release_queue_lock(self.name, self.call)
 
     # The queue lock
 

@@ -1,5 +1,6 @@
 """A task takes a queue lock when it is sent. These are the results for the sender."""
 
+import asyncio
 import re
 import uuid
 from datetime import UTC, datetime, timedelta
@@ -460,8 +461,17 @@ def test_a_queue_lock_of_another_limit_makes_a_task_a_duplicate(app, name, befor
     ("on_conflict", "before", "now"),
     [("skip", None, 2), ("raise", 2, None), ("wait", None, 2), ("wait", 2, None)],
 )
-def test_a_lock_of_another_limit_is_a_conflict(name, on_conflict, before, now):
-    work = single_instance(key=name, on_conflict=on_conflict, limit=now)(lambda: "ran")
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_lock_of_another_limit_is_a_conflict(name, on_conflict, before, now, is_async):
+    async def awaited():
+        return "ran"
+
+    decorate = single_instance(key=name, on_conflict=on_conflict, limit=now)
+    decorated = decorate(awaited if is_async else lambda: "ran")
+
+    def work():
+        return asyncio.run(decorated()) if is_async else decorated()
+
     with lock_with_limit(name, before):
         if on_conflict == "skip":
             assert work() is None
