@@ -82,7 +82,7 @@ def end(sender: Any, retval: Any, **_: Any) -> None:
     if message and not (
         message.has_started or message.is_sent_again or returns_to_queue(sender, retval)
     ):
-        _release_queue_lock_of(message)
+        release_queue_lock(sender, sender.request)
 
 
 @task_revoked.connect
@@ -103,13 +103,10 @@ def failed(sender: Any, task_id: str, args: Any, kwargs: Any, **_: Any) -> None:
 
 def release_queue_lock(task: Any, request: Context) -> None:
     """Release what the message of a request still holds."""
-    if single := single_of(task):
-        _release_queue_lock_of(Message(single, task, request))
-
-
-def _release_queue_lock_of(message: Message) -> None:
-    if message.single.options.may_have_queue_lock:
-        message.single.release_queue_locks(message.call, message.queue_lock)
+    single = single_of(task)
+    if single and single.options.may_have_queue_lock:
+        message = Message(single, task, request)
+        single.release_queue_locks(message.call, message.queue_lock)
 
 
 class TaskExecution(Execution):

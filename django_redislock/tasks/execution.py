@@ -69,9 +69,8 @@ class Execution:
             return self._settle(conflict)
         if not locking.while_running:
             return self._run_after_queue(queue_lock_name)
-        if locking.separate:
-            return self._run_under_lock(partial(self._run_after_queue, queue_lock_name))
-        return self._run_under_lock(self._call_function)
+        after_queue = partial(self._run_after_queue, queue_lock_name)
+        return self._run_under_lock(after_queue if locking.separate else self._call_function)
 
     async def arun(self) -> Any:
         """Async version of `run()`. The queue lock has the name of the lock here, because no
