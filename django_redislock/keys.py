@@ -63,15 +63,10 @@ class Keys:
         return LockKeys(name, bucket, *keys, keys, group)
 
     @lru_cache(maxsize=256)  # noqa: B019  as above
-    def inspect(self, bucket: int) -> tuple[str, str, str, str]:
-        """Return the index of a bucket, and the prefixes of its lock, waiting and history keys."""
+    def inspect(self, bucket: int) -> tuple[str, str, str]:
+        """Return the index of a bucket, and the prefixes of its lock and history keys."""
         base = self._base(bucket)
-        return f"{base}index", f"{base}lock:", f"{base}waiting:", f"{base}history:"
-
-    def history(self, bucket: int) -> tuple[str, str, str]:
-        """Return the index, and the prefixes of the lock and history keys."""
-        index, lock, _, history = self.inspect(bucket)
-        return index, lock, history
+        return f"{base}index", f"{base}lock:", f"{base}history:"
 
     @lru_cache(maxsize=256)  # noqa: B019  as above
     def _inbox_group(self, bucket: int | None) -> tuple[str, ...]:

@@ -320,13 +320,11 @@ class LockManager:
 
     def get_many(self, names: Iterable[str]) -> dict[str, LockInfo]:
         """Return a snapshot of each lock by name. A lock that is free is left out."""
-        infos = self._run(queries.get_many(self._keys, check_names(names)))
-        return {info.name: info for info in infos}
+        return self._run(queries.get_many(self._keys, check_names(names)))
 
     async def aget_many(self, names: Iterable[str]) -> dict[str, LockInfo]:
         """Async version of `get_many()`."""
-        flow = queries.get_many(self._keys, check_names(names))
-        return {info.name: info for info in await self._arun(flow)}
+        return await self._arun(queries.get_many(self._keys, check_names(names)))
 
     def queue(self, name: str, limit: int = 100) -> tuple[Waiter, ...]:
         """Return the waiters of a lock, the first in the queue first, at most `limit`."""

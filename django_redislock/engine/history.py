@@ -195,7 +195,7 @@ def rates(keys: Keys) -> Flow[Rates]:
     """Return the number of events of all locks in each of the last 60 minutes."""
     skipped = [""] * (2 * len(STREAMS))
     args: tuple[str | int, ...] = ("", 0, 0, *skipped, conf.history)
-    calls = [Call(HISTORY, keys.history(bucket), args) for bucket in range(BUCKETS)]
+    calls = [Call(HISTORY, keys.inspect(bucket), args) for bucket in range(BUCKETS)]
     replies = list(map(parse_reply, (yield Batch(tuple(calls), REPLY_TIMEOUT_SECONDS))))
     first = max(int(now) for now, *_ in replies) // MINUTE_MS - RATE_MINUTES + 1
     counts = {what: [0] * RATE_MINUTES for what in RATES}
@@ -238,7 +238,7 @@ def _read(
         for bucket, its_streams in some.items():
             wanted = [each for stream in its_streams for each in stream.next_part()]
             args = (name, limit, int(is_brief), *wanted, conf.history)
-            calls.append(Call(HISTORY, keys.history(bucket), args))
+            calls.append(Call(HISTORY, keys.inspect(bucket), args))
         replies = yield Batch(tuple(calls), REPLY_TIMEOUT_SECONDS)
         for its_streams, reply in zip(some.values(), replies, strict=True):
             _, *parts, _ = parse_reply(reply)

@@ -4,46 +4,44 @@ The server serves no other client while it runs a script, so each round trip rea
 number of locks.
 """
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
-from functools import partial
-from itertools import chain
-from typing import TypeAlias, TypeVar
-
-from redis.exceptions import ClusterCrossSlotError, ResponseError
+from collections.abc import Iterable, Sequence
+from typing import TypeAlias
 
 from ..conf import conf
 from ..identity import read_info
 from ..keys import BUCKETS, Keys, LockKeys
-from ..lua import NAMES, PAGE, QUEUE, ROWS
+from ..lua import NAMES, QUEUE, ROWS
 from ..names import check_name, could_match, matcher
 from ..snapshots import Holding, LockInfo, Page, Waiter
 from ..text import printable
 from .operations import Batch, Call, Flow
-from .parsing import moment, number, pairs, parse_all, parse_holder, parse_reply, seconds
+from .parsing import (
+    moment,
+    number,
+    pairs,
+    parse_all,
+    parse_holder,
+    parse_or_none,
+    parse_reply,
+    seconds,
+)
 from .store import REPLY_TIMEOUT_SECONDS
-
-T = TypeVar("T")
 
 MAX_ROWS = 200
 """The locks that one round trip reads at most."""
 
 MAX_NAMES = 2000
-"""The names that one round trip reads at most."""
+"""About so many names are read in one round trip at most."""
 
 IndexEntry: TypeAlias = tuple[float, int, str]
 """When the last lease of a lock expires (ms), its bucket and its name. Pages have this order."""
 
-Found: TypeAlias = tuple[int, list[str], list[LockInfo] | None]
-"""How many locks there are, the names from `start` to `stop`, and these locks, or None if they are
-still to be read."""
-
 
 def get(keys: Keys, name: str, reply_timeout: float | None = None) -> Flow[LockInfo | None]:
     """Return a snapshot of a lock, or None if it has no holder and no waiter."""
-    reply = yield lock_rows([keys.of(name)], reply_timeout)
-    infos = _lock_infos(*parse_reply(reply))
-    return infos[0] if infos else None
+    locks = [keys.of(name)]
+    reply = yield lock_rows(locks, reply_timeout)
+    return _lock_infos(locks, reply).get(name)
 
 
 def is_held_by(
@@ -54,36 +52,51 @@ def is_held_by(
     return bool(info and any(holding.token == token for holding in info.holders))
 
 
-def get_many(keys: Keys, names: Sequence[str]) -> Flow[list[LockInfo]]:
-    """Return snapshots of several locks, in no order. A lock that is free is left out."""
-    return (yield from _across_buckets(keys, partial(_get_many, names=names)))
+def get_many(keys: Keys, names: Sequence[str]) -> Flow[dict[str, LockInfo]]:
+    """Return snapshots of several locks by name. A lock that is free is left out."""
+    infos: dict[str, LockInfo] = {}
+    for start in range(0, len(names), MAX_ROWS):
+        by_bucket: dict[int, list[LockKeys]] = {}
+        for lock in map(keys.of, names[start : start + MAX_ROWS]):
+            by_bucket.setdefault(lock.bucket, []).append(lock)
+        replies = yield Batch(tuple(map(lock_rows, by_bucket.values())), REPLY_TIMEOUT_SECONDS)
+        for locks, reply in zip(by_bucket.values(), replies, strict=True):
+            infos |= _lock_infos(locks, reply)
+    return infos
 
 
 def count(keys: Keys) -> Flow[int]:
     """Return how many locks are held."""
-    total, _, _ = yield from _across_buckets(keys, partial(_first, start=0, stop=0))
+    total, _ = yield from _read_names(keys, _all_buckets(), 0, is_sorted=True)
     return total
 
 
 def page(keys: Keys, pattern: str | None, start: int, stop: int) -> Flow[Page]:
     """Return the locks from `start` to `stop` whose names match, sorted by when they expire.
 
-    This takes one round trip if no pattern is given, `stop` is at most 2,000 and the page has at
-    most 200 locks. With a pattern it reads all names, because the result has their number.
+    With a pattern it reads all names, because the result has their number. Without one it reads
+    the names that expire first, from all buckets, until no bucket can have one before `stop`.
     """
     if pattern is not None and not could_match(pattern):
         return Page((), 0)
-
-    def read(keys: Keys) -> Flow[Page]:
-        in_order = _first if pattern is None and stop <= MAX_NAMES else partial(_matching, pattern)
-        total, names, infos = yield from in_order(keys, start, stop)
-        if infos is None:
-            infos = yield from _get_many(keys, names)
-            order = {name: place for place, name in enumerate(names)}
-            infos.sort(key=lambda info: order[info.name])
-        return Page(tuple(infos), total)
-
-    return (yield from _across_buckets(keys, read))
+    matches, is_sorted = matcher(pattern), pattern is None
+    cursors, total = _all_buckets(), 0
+    first: list[IndexEntry] = []
+    seen: set[str] = set()
+    while cursors:
+        held, entries = yield from _read_names(keys, cursors, MAX_NAMES, is_sorted=is_sorted)
+        found = {entry[-1]: entry for entry in entries if matches(entry[-1])}
+        first = sorted(first + [found[name] for name in found.keys() - seen])[:stop]
+        seen |= found.keys()
+        total = max(total, held) if is_sorted else len(seen)
+        if is_sorted and len(first) == stop:
+            last = {bucket: (expires, bucket, name) for expires, bucket, name in entries}
+            for bucket in [*cursors]:
+                if not stop or last[bucket] > first[-1]:
+                    del cursors[bucket]
+    names = [name for _, _, name in first[start:]]
+    infos = yield from get_many(keys, names)
+    return Page(tuple(infos[name] for name in names if name in infos), total)
 
 
 def queue(keys: Keys, name: str, limit: int) -> Flow[tuple[Waiter, ...]]:
@@ -98,140 +111,78 @@ def queue(keys: Keys, name: str, limit: int) -> Flow[tuple[Waiter, ...]]:
 class LockStream:
     """Reads all held locks in parts, each lock once and in no order.
 
-    The first part is the locks that expire first. A scan finds the others. A lock that is held
-    from the start to the end is always found.
+    A lock that is held from the start to the end is always found.
     """
 
     def __init__(self, keys: Keys) -> None:
         self._keys = keys
-        self._cursors: dict[int, str] | None = None
+        self._cursors = _all_buckets()
         self._names: list[str] = []
         self._seen: set[str] = set()
 
     @property
     def is_done(self) -> bool:
-        return self._cursors == {} and not self._names
+        return not (self._cursors or self._names)
 
-    def read(self) -> Flow[list[LockInfo]]:
+    def read(self) -> Flow[Iterable[LockInfo]]:
         """Read the next locks, at most `MAX_ROWS`. Until `is_done`, there may be more."""
-        return (yield from _across_buckets(self._keys, self._read))
-
-    def _read(self, keys: Keys) -> Flow[list[LockInfo]]:
-        if self._cursors is None:
-            total, names, infos = yield from _first(keys, 0, MAX_ROWS)
-            self._keys = keys  # as it worked
-            is_complete = total <= len(names)
-            self._cursors = {} if is_complete else dict.fromkeys(range(BUCKETS), "0")
-            self._seen.update(names)
-            return (yield from _get_many(keys, names)) if infos is None else infos
         if not self._names:
-            entries = yield from _scan(keys, self._cursors)
+            _, entries = yield from _read_names(self._keys, self._cursors, MAX_NAMES)
             self._names = list({name for _, _, name in entries} - self._seen)
             self._seen.update(self._names)
         names, self._names = self._names[:MAX_ROWS], self._names[MAX_ROWS:]
-        return (yield from _get_many(keys, names))
+        infos = yield from get_many(self._keys, names)
+        return infos.values()
 
 
-def _across_buckets(keys: Keys, read: Callable[[Keys], Flow[T]]) -> Flow[T]:
-    """Read several buckets in a call. If the server refuses that, read one bucket in each.
+def _all_buckets() -> dict[int, str]:
+    """Return the cursor of each bucket at the start of `_read_names()`."""
+    return dict.fromkeys(range(BUCKETS), "0")
 
-    A server of a Cluster allows one slot in a call, even if the client does not know the Cluster.
+
+def _read_names(
+    keys: Keys, cursors: dict[int, str], limit: int, *, is_sorted: bool = False
+) -> Flow[tuple[int, list[IndexEntry]]]:
+    """Read about `limit` names of some buckets in one round trip, and move their cursors on.
+
+    A bucket that has no more names is removed from the cursors. A name can be found twice.
+
+    Returns:
+        How many locks of these buckets are held, and the names. If they are sorted, the names of
+        each bucket are in order.
     """
-    try:
-        return (yield from read(keys))
-    except ResponseError as error:
-        # Before redis-py 6 only the client of a Cluster knows the class.
-        is_refused = isinstance(error, ClusterCrossSlotError) or str(error).startswith("CROSSSLOT")
-        if keys.has_nodes or not is_refused:
-            raise
-    return (yield from read(replace(keys, has_nodes=True)))
-
-
-def _first(keys: Keys, start: int, stop: int) -> Flow[Found]:
-    """Read the held locks that expire first."""
-    if not keys.has_nodes:
-        buckets = chain.from_iterable(map(keys.inspect, range(BUCKETS)))
-        with_rows = stop - start <= MAX_ROWS
-        args = (start, stop, int(with_rows), conf.history)
-        reply = yield Call(PAGE, tuple(buckets), args, limit=REPLY_TIMEOUT_SECONDS)
-        now, total, flat, rows = parse_reply(reply)
-        return total, [*pairs(flat)], _lock_infos(now, rows) if with_rows else None
-
+    order, of_each = "sorted" if is_sorted else "scan", limit // len(cursors)
+    calls = [
+        Call(NAMES, keys.inspect(bucket), (order, of_each, cursor, conf.history))
+        for bucket, cursor in cursors.items()
+    ]
+    replies = yield Batch(tuple(calls), REPLY_TIMEOUT_SECONDS)
     total = 0
     entries: list[IndexEntry] = []
-    for some in _in_parts(range(BUCKETS), MAX_NAMES // max(stop, 1) or 1):
-        args = (0, stop, 0, conf.history)
-        calls = [Call(PAGE, keys.inspect(bucket), args) for bucket in some]
-        replies = yield Batch(tuple(calls), REPLY_TIMEOUT_SECONDS)
-        for bucket, (_, held, flat, _) in zip(some, map(parse_reply, replies), strict=True):
-            total += held
-            entries += _entries(bucket, flat)
-    return total, [name for _, _, name in sorted(entries)[start:stop]], None
-
-
-def _matching(pattern: str | None, keys: Keys, start: int, stop: int) -> Flow[Found]:
-    """Read the names of the held locks that match, and expire first."""
-    matches, cursors = matcher(pattern), dict.fromkeys(range(BUCKETS), "0")
-    seen: set[str] = set()
-    first: list[IndexEntry] = []
-    while cursors:
-        entries = yield from _scan(keys, cursors)
-        found = {name: (at, bucket, name) for at, bucket, name in entries if matches(name)}
-        first += [found[name] for name in found.keys() - seen]
-        seen |= found.keys()
-        if len(first) > 2 * stop + MAX_NAMES:  # keep no more than needed, but sort seldom
-            first = sorted(first)[:stop]
-    return len(seen), [name for _, _, name in sorted(first)[start:stop]], None
-
-
-def _scan(keys: Keys, cursors: dict[int, str]) -> Flow[list[IndexEntry]]:
-    """Scan the next names of the buckets in one round trip, and move the cursors on. A bucket that
-    has no more names is removed from them. A name can be found twice."""
-    buckets = [*cursors]
-    calls = []
-    for some in _in_parts(buckets, 1 if keys.has_nodes else BUCKETS):
-        wanted = tuple(chain.from_iterable(map(keys.history, some)))
-        at = (cursors[bucket] for bucket in some)
-        calls.append(Call(NAMES, wanted, (MAX_NAMES // len(buckets), *at, conf.history)))
-    replies = yield Batch(tuple(calls), REPLY_TIMEOUT_SECONDS)
-    entries: list[IndexEntry] = []
-    scanned = chain.from_iterable(map(parse_reply, replies))
-    for bucket, (cursor, flat) in zip(buckets, scanned, strict=True):
-        entries += _entries(bucket, flat)
-        cursors[bucket] = cursor
-        if cursor == "0":
+    for bucket, reply in zip([*cursors], replies, strict=True):
+        cursors[bucket], held, flat = parse_reply(reply)
+        total += held
+        entries += [(float(expires), bucket, name) for name, expires in pairs(flat).items()]
+        if cursors[bucket] == "0":
             del cursors[bucket]
-    return entries
-
-
-def _entries(bucket: int, flat: Iterable[str]) -> list[IndexEntry]:
-    return [(float(expires), bucket, name) for name, expires in pairs(flat).items()]
-
-
-def _get_many(keys: Keys, names: Sequence[str]) -> Flow[list[LockInfo]]:
-    infos: list[LockInfo] = []
-    for some in _in_parts(list(map(keys.of, names)), MAX_ROWS):
-        by_bucket: dict[int, list[LockKeys]] = {}
-        for lock in some:
-            by_bucket.setdefault(lock.bucket if keys.has_nodes else 0, []).append(lock)
-        replies = yield Batch(tuple(map(lock_rows, by_bucket.values())), REPLY_TIMEOUT_SECONDS)
-        infos += [info for reply in replies for info in _lock_infos(*parse_reply(reply))]
-    return infos
-
-
-def _in_parts(whole: Sequence[T], size: int) -> list[Sequence[T]]:
-    return [whole[at : at + size] for at in range(0, len(whole), size)]
+    return total, entries
 
 
 def lock_rows(locks: Sequence[LockKeys], reply_timeout: float | None = None) -> Call:
-    """Return the call that reads locks of one bucket, or of one server."""
-    keys = [lock.lock for lock in locks] + [lock.waiting for lock in locks]
-    args: tuple[str | int, ...] = (*[lock.name for lock in locks], conf.history)
-    return Call(ROWS, (*keys, locks[0].history), args, limit=reply_timeout)
+    """Return the call that reads locks of one bucket."""
+    of_locks = [key for lock in locks for key in (lock.lock, lock.waiting)]
+    keys = (*of_locks, locks[0].inboxes, locks[0].history)
+    return Call(ROWS, keys, (conf.history,), limit=reply_timeout)
 
 
-def _lock_infos(now: str, rows: Iterable[tuple[str, int, Iterable[str]]]) -> list[LockInfo]:
-    return parse_all(_lock_info, rows, int(now))
+def _lock_infos(locks: Sequence[LockKeys], reply: str | bytes) -> dict[str, LockInfo]:
+    """Parse the reply to `lock_rows()`. Leave out locks without a holder and a waiter."""
+    now, rows = parse_reply(reply)
+    infos = {
+        lock.name: parse_or_none(_lock_info, lock.name, *row, int(now))
+        for lock, row in zip(locks, rows, strict=True)
+    }
+    return {name: info for name, info in infos.items() if info}
 
 
 def _lock_info(name: str, waiters: int, flat: Iterable[str], now: int) -> LockInfo | None:

@@ -1,17 +1,20 @@
--- Read some locks by name. Changes nothing.
+-- Read some locks of a bucket. Changes nothing.
 --
--- KEYS   the lock hash of each lock, then the waiting hash of each, history
--- ARGV   the name of each lock, MAX_EVENTS
+-- KEYS   lock and waiting of each lock, inboxes, history
+-- ARGV   MAX_EVENTS
 --
--- Reply  JSON: now (ms), { row, ... } (see _rows.lua)
+-- Reply  JSON: now (ms), { number of live waiters, { field, value, ... } } of each lock. The fields
+--        are as they are stored, with holders that have expired or do not parse.
 
 --> _lock.lua
 --> _parsing.lua
---> _rows.lua
 
-local names, locks, waiting = {}, {}, {}
-local count = #ARGV - 1
-for i = 1, count do
-  names[i], locks[i], waiting[i] = ARGV[i], KEYS[i], KEYS[count + i]
+local inboxes, rows = KEYS[#KEYS - 1], {}
+for i = 1, #KEYS - 2, 2 do
+  local waiters = 0
+  for _, record in ipairs(read('HVALS', KEYS[i + 1])) do
+    if parse_waiter(record, inboxes) then waiters = waiters + 1 end
+  end
+  rows[#rows + 1] = { waiters, read('HGETALL', KEYS[i]) }
 end
-return cjson.encode({ now_ms, rows(names, locks, waiting) })
+return cjson.encode({ now_ms, rows })

@@ -4,7 +4,6 @@ import json
 import time
 from collections import Counter
 from collections.abc import Iterator
-from itertools import chain
 from typing import Any
 
 import pytest
@@ -15,7 +14,7 @@ from django_redislock import LockInfo
 from django_redislock.engine.parsing import pairs, parse_reply
 from django_redislock.engine.queries import _lock_infos
 from django_redislock.identity import info_text
-from django_redislock.keys import BUCKETS, Keys
+from django_redislock.keys import Keys
 from django_redislock.lua import (
     ACQUIRE,
     FENCE,
@@ -23,7 +22,6 @@ from django_redislock.lua import (
     HEARTBEAT,
     HISTORY,
     NAMES,
-    PAGE,
     QUEUE,
     RELEASE,
     RENEW,
@@ -90,26 +88,20 @@ class Lock:
         return self.ask(FORCE, A.all, "a", f"h:{token}" if token else "")
 
     def rows(self, *names: str) -> list[LockInfo]:
-        return _lock_infos(*self.ask_rows(*names))
+        locks = [KEYS.of(name) for name in names]
+        return list(_lock_infos(locks, self.ask_rows(*names)).values())
 
     def ask_rows(self, *names: str) -> Any:
-        locks = [KEYS.of(name) for name in names]
-        keys = [each.lock for each in locks] + [each.waiting for each in locks]
-        return parse_reply(self.ask(ROWS, (*keys, A.history), *names))
+        keys = [key for name in names for key in (KEYS.of(name).lock, KEYS.of(name).waiting)]
+        return self.ask(ROWS, (*keys, A.inboxes, A.history))
 
-    def names(self, limit: int = 10, cursor: str = "0") -> tuple[str, list[str]]:
-        """The next cursor and names of a scan of the bucket."""
-        reply = self.ask(NAMES, KEYS.history(A.bucket), limit, cursor)
-        [[cursor, flat]] = parse_reply(reply)
-        return cursor, list(pairs(flat))
-
-    def page(self, start: int, stop: int) -> tuple[int, list[str]]:
-        """How many locks all buckets have, and the names of a page."""
-        buckets = chain.from_iterable(map(KEYS.inspect, range(BUCKETS)))
-        _, total, flat, rows = parse_reply(self.ask(PAGE, tuple(buckets), start, stop, 1))
-        names = list(pairs(flat))
-        assert [name for name, *_ in rows] == names
-        return total, names
+    def names(
+        self, limit: int = 10, cursor: str = "0", order: str = "scan"
+    ) -> tuple[str, int, list[str]]:
+        """The next cursor, how many locks the bucket has, and its next names."""
+        reply = self.ask(NAMES, KEYS.inspect(A.bucket), order, limit, cursor)
+        cursor, total, flat = parse_reply(reply)
+        return cursor, total, list(pairs(flat))
 
     def queue(self, limit: int = 10) -> list[str]:
         _, rows = parse_reply(self.ask(QUEUE, (A.queue, A.waiting, A.inboxes, A.history), limit))
@@ -137,7 +129,7 @@ class Lock:
     ) -> Any:
         """The replies for the streams, each read from the cursor on, and the rates."""
         args = (name, count, brief, *[before, age] * 3)
-        _, *streams, rates = parse_reply(self.ask(HISTORY, KEYS.history(A.bucket), *args))
+        _, *streams, rates = parse_reply(self.ask(HISTORY, KEYS.inspect(A.bucket), *args))
         return streams, rates
 
     def ends(self) -> list[tuple[str, str]]:
@@ -404,7 +396,7 @@ def test_expired_locks_with_bad_records_are_removed(recorded: Lock) -> None:
             A.locks + name, mapping={"soonest": 0, "h:x": f"1 {BEYOND} 1 1 0 1 {{}}"}
         )
         recorded.client.zadd(A.index, {name: 5})
-    assert recorded.names() == ("0", ["a"])
+    assert recorded.names() == ("0", 1, ["a"])
     assert recorded.renew("x", LEASE, "renew") > 0
     assert recorded.client.zcount(A.index, 0, 10) == 0
 
@@ -456,10 +448,11 @@ def hold_with_score(lock: Lock, ends: dict[str, float]) -> None:
 @pytest.mark.parametrize("count", [5, 400])
 def test_a_scan_finds_each_name_although_a_lock_is_renewed(lock: Lock, count: int) -> None:
     hold_with_score(lock, dict.fromkeys(SAME_BUCKET[:count], 9e12))
-    cursor, found = lock.names()
+    cursor, _, found = lock.names()
     while cursor != "0":
         lock.client.zadd(A.index, {found[0]: 9.2e12})
-        cursor, names = lock.names(cursor=cursor)
+        cursor, total, names = lock.names(cursor=cursor)
+        assert total == count
         assert len(names) < 50
         found += names
     assert sorted(found) == sorted(SAME_BUCKET[:count])
@@ -468,23 +461,22 @@ def test_a_scan_finds_each_name_although_a_lock_is_renewed(lock: Lock, count: in
 def test_a_scan_leaves_out_the_fencing_token_and_scores_that_are_not_times(lock: Lock) -> None:
     lock.acquire("x")
     lock.client.zadd(A.index, {"infinite": float("inf"), "a fencing token": 1e15, "expired": 1})
-    assert lock.names() == ("0", ["a"])
+    for order in ("scan", "sorted"):
+        assert lock.names(order=order) == ("0", 1, ["a"])
 
 
-# page
-
-
-@pytest.mark.parametrize("buckets", [1, 16])
-@pytest.mark.parametrize("stop", [0, 1, 7, 100])
-def test_a_page_has_the_locks_of_all_buckets_that_expire_first(
-    lock: Lock, buckets: int, stop: int
-) -> None:
-    names = [name for name in map(str, range(2000)) if KEYS.of(name).bucket < buckets][:60]
+@pytest.mark.parametrize("limit", [0, 1, 7, 60, 100])
+def test_sorted_names_have_the_locks_that_expire_first(lock: Lock, limit: int) -> None:
+    names = SAME_BUCKET[:60]
     # As in a shuffled pack: 23 has no factor in common with 60.
     hold_with_score(lock, {name: 9 * 10**12 + place * 23 % 60 for place, name in enumerate(names)})
     in_order = sorted(names, key=lambda name: names.index(name) * 23 % 60)
-    assert lock.page(0, stop) == (60, in_order[:stop])
-    assert lock.page(stop // 2, stop) == (60, in_order[stop // 2 : stop])
+    cursor, total, found = lock.names(limit, order="sorted")
+    assert (total, found) == (60, in_order[:limit])
+    while limit and cursor != "0":
+        cursor, total, more = lock.names(limit, cursor, "sorted")
+        found += more
+    assert (total, found[limit:]) == (60, in_order[limit:] if limit else [])
 
 
 # The history
