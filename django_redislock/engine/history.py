@@ -1,10 +1,10 @@
 """Read the history: holds that ended, acquisitions that were refused, and event rates."""
 
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from ..conf import conf
 from ..identity import read_info
@@ -33,15 +33,13 @@ FULL = 0.9
 Entry: TypeAlias = dict[str, str]
 """The fields of one entry of a stream."""
 
-Hold: TypeAlias = tuple[str, str | None]
-"""The name of a lock and the token of its holder."""
-
 
 @dataclass(slots=True)
 class EventStream:
     """The events of one stream of a bucket, as far as they were read."""
 
-    parse: Callable[[Entry], Event]
+    bucket: int
+    name: str
 
     max_age: timedelta | None
     """Older events are not needed. None: all are."""
@@ -52,15 +50,8 @@ class EventStream:
     cursor: str = "+"
     """The script's cursor of the next entries. Empty if no more are needed."""
 
-    found: list[tuple[Hold, Event]] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
     """The events, the newest first."""
-
-    count: int = 0
-    """How many events there are. A loss without its hold does not count."""
-
-    open_losses: set[Hold] = field(default_factory=set)
-    """The losses whose hold is still to be read. A holder that releases a lost lock records the
-    loss only, perhaps long after the lease expired."""
 
     length: int = 0
     """How many entries the server has."""
@@ -70,48 +61,16 @@ class EventStream:
 
     @property
     def is_full(self) -> bool:
-        return self.count >= self.max_events
+        return len(self.events) >= self.max_events
 
-    def next_part(self) -> tuple[str, int | str]:
-        """Return the arguments by which a script returns the next part of the stream."""
-        age = self.max_age
-        return self.cursor, "" if age is None else round(age.total_seconds() * 1000)
-
-    def add(self, reply: Any) -> None:
-        """Add the part of the stream that a script returned."""
-        has_more, cursor, entries, self.length, oldest = reply
-        self.oldest = parse_or_none(_time, pairs(oldest))
-        for entry in map(pairs, entries):
-            if event := parse_or_none(self.parse, entry):
-                self._add((event.name, entry.get("token")), event)
-        if not has_more and self.open_losses and self.max_age is not None:
-            self.max_age, has_more = None, True
-        is_done = not has_more or (self.is_full and not self.open_losses)
-        self.cursor = "" if is_done else cursor
-
-    def _add(self, hold: Hold, event: Event) -> None:
-        if self.is_full and hold not in self.open_losses:
-            return
-        self.found.append((hold, event))
-        if _is_bare_loss(event):
-            self.open_losses.add(hold)
-        else:
-            self.open_losses.discard(hold)
-            self.count += 1
-
-    def events(self) -> list[Event]:
-        """Return the events, the newest first. A loss is joined with its hold, which ended before
-        the holder noticed."""
-        events: list[Event] = []
-        places: dict[Hold, int] = {}
-        for hold, event in reversed(self.found):
-            place = places.get(hold)
-            if place is None or not _is_bare_loss(event):
-                places[hold] = len(events)
-                events.append(event)
-            elif events[place].outcome == "expired":
-                events[place] = replace(events[place], outcome="lost")
-        return events[::-1]
+    def add(self, reply: str | bytes) -> None:
+        """Add the part of the stream that the script returned."""
+        cursor, entries, self.length, oldest = parse_reply(reply)
+        self.oldest = parse_or_none(_time, oldest)
+        parsed = (parse_or_none(STREAMS[self.name], pairs(entry)) for entry in entries)
+        self.events += filter(None, parsed)
+        del self.events[self.max_events :]
+        self.cursor = "" if self.is_full else cursor
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +107,7 @@ def history(
     events: list[Event] = []
 
     def add(stream: EventStream) -> None:
-        found = filter(matches, stream.events()) if matches else stream.events()
+        found = filter(matches, stream.events) if matches else stream.events
         events[:] = _newest_first([*events, *found])[:limit]
 
     buckets = range(BUCKETS) if name is None else [keys.of(name).bucket]
@@ -178,9 +137,8 @@ def recent(keys: Keys, age: timedelta, broken_age: timedelta, max_events: int) -
             if stream.length >= conf.history * FULL:
                 complete_since.append(stream.oldest)
         if stream.is_full:
-            _, last = stream.found[-1]
-            complete_since.append(last.at)
-        events.extend(stream.events())
+            complete_since.append(stream.events[-1].at)
+        events.extend(stream.events)
 
     ages = {"ended": age, "broken": broken_age, "refused": age}
     yield from _read(keys, range(BUCKETS), ages, max_events, add, is_brief=True)
@@ -193,13 +151,12 @@ def recent(keys: Keys, age: timedelta, broken_age: timedelta, max_events: int) -
 
 def rates(keys: Keys) -> Flow[Rates]:
     """Return the number of events of all locks in each of the last 60 minutes."""
-    skipped = [""] * (2 * len(STREAMS))
-    args: tuple[str | int, ...] = ("", 0, 0, *skipped, conf.history)
+    args = ("rates", "", 0, "", "", 0, conf.history)
     calls = [Call(HISTORY, keys.inspect(bucket), args) for bucket in range(BUCKETS)]
     replies = list(map(parse_reply, (yield Batch(tuple(calls), REPLY_TIMEOUT_SECONDS))))
-    first = max(int(now) for now, *_ in replies) // MINUTE_MS - RATE_MINUTES + 1
+    first = max(int(now) for now, _ in replies) // MINUTE_MS - RATE_MINUTES + 1
     counts = {what: [0] * RATE_MINUTES for what in RATES}
-    for *_, flat in replies:
+    for _, flat in replies:
         for key, times in pairs(flat).items():
             minute, _, what = key.partition(" ")
             place = (parse_or_none(number, minute) or 0) - first
@@ -223,48 +180,41 @@ def _read(
     max_entries: int = MAX_ENTRIES,
     is_brief: bool = False,
 ) -> Flow[None]:
-    """Read the streams of each bucket: a part of all buckets in the first round trip, then bucket
-    by bucket. `ages` has the age of the oldest events of each stream, unless all are needed. `add`
+    """Read the streams of each bucket: a part of all streams in the first round trip, then stream
+    by stream. `ages` has the age of the oldest events of each stream, unless all are needed. `add`
     gets each stream after it was read. The stream is deleted then, because all of them together
     take much memory."""
-    streams = {
-        bucket: [EventStream(parse, ages.get(key), max_events) for key, parse in STREAMS.items()]
-        for bucket in buckets
-    }
 
-    def read_next(some: dict[int, list[EventStream]]) -> Flow[None]:
-        limit = min(MAX_ENTRIES // (len(STREAMS) * len(some)), max_entries)
+    def read_next(some: Sequence[EventStream]) -> Flow[None]:
+        limit = min(MAX_ENTRIES // len(some), max_entries)
         calls = []
-        for bucket, its_streams in some.items():
-            wanted = [each for stream in its_streams for each in stream.next_part()]
-            args = (name, limit, int(is_brief), *wanted, conf.history)
-            calls.append(Call(HISTORY, keys.inspect(bucket), args))
+        for each in some:
+            age = "" if each.max_age is None else round(each.max_age.total_seconds() * 1000)
+            args = (each.name, name, limit, each.cursor, age, int(not is_brief), conf.history)
+            calls.append(Call(HISTORY, keys.inspect(each.bucket), args))
         replies = yield Batch(tuple(calls), REPLY_TIMEOUT_SECONDS)
-        for its_streams, reply in zip(some.values(), replies, strict=True):
-            _, *parts, _ = parse_reply(reply)
-            for stream, part in zip(its_streams, parts, strict=True):
-                if stream.cursor:
-                    stream.add(part)
+        for each, reply in zip(some, replies, strict=True):
+            each.add(reply)
 
+    streams = [
+        EventStream(bucket, stream, ages.get(stream), max_events)
+        for bucket in buckets
+        for stream in STREAMS
+    ]
     yield from read_next(streams)
-    for bucket in [*streams]:
-        of_bucket = streams.pop(bucket)
-        while any(stream.cursor for stream in of_bucket):
-            yield from read_next({bucket: of_bucket})
-        for stream in of_bucket:
-            add(stream)
+    while streams:
+        stream = streams.pop()
+        while stream.cursor:
+            yield from read_next([stream])
+        add(stream)
 
 
 def _newest_first(events: Iterable[Event]) -> list[Event]:
     return sorted(events, key=lambda event: (event.at, event.fence_token or 0), reverse=True)
 
 
-def _is_bare_loss(event: Event) -> bool:
-    return event.outcome == "lost" and event.acquired_at is None
-
-
-def _time(entry: Entry) -> datetime:
-    return moment(number(entry["at"]))
+def _time(ms: str) -> datetime:
+    return moment(number(ms))
 
 
 def _ended(entry: Entry) -> Event:
@@ -275,7 +225,7 @@ def _ended(entry: Entry) -> Event:
     return replace(
         _event(entry, printable(entry["how"]), record.info, record.weight, record.waited),
         acquired_at=acquired_at,
-        held=(_time(entry) - acquired_at).total_seconds(),
+        held=(_time(entry["at"]) - acquired_at).total_seconds(),
         fence_token=record.fence_token,
     )
 
@@ -293,7 +243,7 @@ def _event(entry: Entry, outcome: str, info_text: str, weight: int = 0, waited: 
         name=check_name(entry["name"]),
         kind=printable(entry["kind"]),
         outcome=outcome,
-        at=_time(entry),
+        at=_time(entry["at"]),
         acquired_at=None,
         waited=seconds(waited),
         held=0.0,
@@ -309,4 +259,4 @@ STREAMS: dict[str, Callable[[Entry], Event]] = {
     "broken": _ended,
     "refused": _refused,
 }
-"""The streams of a bucket, in the order in which the script returns them."""
+"""The streams of a bucket, and what parses their entries."""

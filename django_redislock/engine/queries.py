@@ -31,7 +31,7 @@ MAX_ROWS = 200
 """The locks that one round trip reads at most."""
 
 MAX_NAMES = 2000
-"""About so many names are read in one round trip at most."""
+"""The names that one round trip reads, and a few more."""
 
 IndexEntry: TypeAlias = tuple[float, int, str]
 """When the last lease of a lock expires (ms), its bucket and its name. Pages have this order."""
@@ -160,9 +160,9 @@ def _read_names(
     total = 0
     entries: list[IndexEntry] = []
     for bucket, reply in zip([*cursors], replies, strict=True):
-        cursors[bucket], held, flat = parse_reply(reply)
+        cursors[bucket], held, names = parse_reply(reply)
         total += held
-        entries += [(float(expires), bucket, name) for name, expires in pairs(flat).items()]
+        entries += [(float(expires), bucket, name) for name, expires in names]
         if cursors[bucket] == "0":
             del cursors[bucket]
     return total, entries

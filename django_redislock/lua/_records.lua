@@ -1,6 +1,6 @@
 -- The records of holders, and the events that keep them.
 
-local NAME, TOKEN, HOW, RECORD = 2, 6, 8, 12 -- places of these values in an event
+local NAME, KIND, TOKEN, HOW, AT, RECORD = 2, 4, 6, 8, 10, 12 -- places of the values in an event
 
 -- Parse the record of a holder. Return nil if it does not parse. The lease may have expired.
 local function parse_holder(record)

@@ -6,7 +6,7 @@
 --        least once), limit (about as many names, up to 128 more in a scan), cursor ('0' at first),
 --        MAX_EVENTS
 --
--- Reply  JSON: next cursor, number of held locks, { name, expires (ms), ... }
+-- Reply  JSON: next cursor, number of held locks, { { name, expires (ms) }, ... }
 --
 -- Also removes expired locks of the bucket. The caller matches patterns, so that the time of a call
 -- does not depend on a pattern.
@@ -17,19 +17,18 @@ local order, limit, cursor = unpack(ARGV)
 local index, locks, history = unpack(KEYS)
 remove_expired_locks(index, locks, history, MAX_EXPIRED_BY_READER)
 
-local first, held = '(' .. now_ms, {}
-local total = redis.call('ZCOUNT', index, first, FENCE_ABOVE)
+local after, members = '(' .. now_ms, nil
+local total = redis.call('ZCOUNT', index, after, FENCE_ABOVE)
 if order == 'sorted' then
-  held = redis.call('ZRANGEBYSCORE', index, first, FENCE_ABOVE, 'WITHSCORES', 'LIMIT', cursor, limit)
-  cursor = #held == 2 * limit and cursor + limit .. '' or '0'
+  members = redis.call(
+    'ZRANGEBYSCORE', index, after, FENCE_ABOVE, 'WITHSCORES', 'LIMIT', cursor, limit)
+  cursor = #members == 2 * limit and cursor + limit .. '' or '0'
 else
-  local members
   cursor, members = unpack(redis.call('ZSCAN', index, cursor, 'COUNT', limit))
-  for i = 1, #members, 2 do
-    local expires = parse_number(members[i + 1])
-    if expires and expires > now then
-      held[#held + 1], held[#held + 2] = members[i], members[i + 1]
-    end
-  end
+end
+local held = {}
+for i = 1, #members, 2 do
+  local expires = parse_number(members[i + 1])
+  if expires and expires > now then held[#held + 1] = { members[i], members[i + 1] } end
 end
 return cjson.encode({ cursor, total, held })

@@ -35,19 +35,31 @@ end
 --> _expiry.lua
 --> _queue.lua
 
+local MAX_BROKEN_EVENTS = 100 -- in which to find the hold that was lost
 local lock = load(lock_of_keys(name), token)
 
--- Return whether the history has the release of the hold in the last minute.
-local function was_released()
+-- Return the id and the fields of an event of the hold that the caller believes in, or nil.
+local function event_of_hold(stream, since, limit)
   for _, entry in ipairs(redis.pcall(
-    'XREVRANGE', history .. 'ended', '+', now - MINUTE_MS, 'COUNT', MAX_EVENTS)) do
-    local event = entry[2]
-    if event[TOKEN] == token and event[HOW] == 'released' then
+    'XREVRANGE', history .. stream, '+', since, 'COUNT', limit)) do
+    local id, event = unpack(entry)
+    if event[TOKEN] == token then
       local _, _, its_fence = parse_holder(event[RECORD])
-      if its_fence == fence then return true end
+      if its_fence == fence then return id, event end
     end
   end
-  return false
+end
+
+-- Record that the hold was lost. If its lease expired, the event of that becomes the event of the
+-- loss.
+local function record_loss()
+  remove_expired_holders(lock) -- which may record that this hold expired
+  local id, event = event_of_hold('broken', '-', MAX_BROKEN_EVENTS)
+  if not id then return record_break(lock, token, '', 'lost', now) end
+  if event[HOW] == 'expired' and redis.pcall('XDEL', history .. 'broken', id) == 1 then
+    record_end(history, name, event[KIND], token, event[RECORD], 'lost', event[AT], 'broken')
+  end
+  count(history, 'lost', now)
 end
 
 if lock.in_cooldown then return 1 end
@@ -56,10 +68,10 @@ if not lock.holder then
     remove_expired_holders(lock)
     grant_to_waiters(lock)
   end
-  if fence ~= '0' then
-    if MAX_EVENTS ~= '0' and was_released() then return 1 end
-    remove_expired_holders(lock) -- which may record that this hold expired
-    record_break(lock, token, '', 'lost', now)
+  if fence ~= '0' and MAX_EVENTS ~= '0' then
+    local _, event = event_of_hold('ended', now - MINUTE_MS, MAX_EVENTS)
+    if event and event[HOW] == 'released' then return 1 end
+    record_loss()
   end
   remove_expired_locks(index, string.sub(key, 1, #key - #name), history)
   return 0

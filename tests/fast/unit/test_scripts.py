@@ -11,6 +11,7 @@ import redis
 from redis.exceptions import NoScriptError, ResponseError
 
 from django_redislock import LockInfo
+from django_redislock.engine.history import STREAMS
 from django_redislock.engine.parsing import pairs, parse_reply
 from django_redislock.engine.queries import _lock_infos
 from django_redislock.identity import info_text
@@ -100,8 +101,8 @@ class Lock:
     ) -> tuple[str, int, list[str]]:
         """The next cursor, how many locks the bucket has, and its next names."""
         reply = self.ask(NAMES, KEYS.inspect(A.bucket), order, limit, cursor)
-        cursor, total, flat = parse_reply(reply)
-        return cursor, total, list(pairs(flat))
+        cursor, total, held = parse_reply(reply)
+        return cursor, total, [name for name, _ in held]
 
     def queue(self, limit: int = 10) -> list[str]:
         _, rows = parse_reply(self.ask(QUEUE, (A.queue, A.waiting, A.inboxes, A.history), limit))
@@ -113,24 +114,25 @@ class Lock:
         self, name: str = "", limit: int = 10
     ) -> tuple[list[Fields], list[Fields], Fields]:
         """The holds that ended, the refusals, each with the newest first, and the rates."""
-        streams, _ = self.read_history(name, limit)
-        _, rates = self.read_history(name, 0, before="")
-        ended, broken, refused = ([pairs(entry) for entry in stream[2]] for stream in streams)
+        streams = [
+            self.read_stream(each, name, limit)[1] for each in ("ended", "broken", "refused")
+        ]
+        ended, broken, refused = ([pairs(entry) for entry in entries] for entries in streams)
+        _, rates = self.read_stream("rates")
         return ended + broken, refused, pairs(rates)
 
-    def read_history(
+    def read_stream(
         self,
+        stream: str,
         name: str = "",
         count: int = 10,
         *,
-        brief: int = 0,
         before: str = "+",
         age: int | str = "",
+        metadata: int = 1,
     ) -> Any:
-        """The replies for the streams, each read from the cursor on, and the rates."""
-        args = (name, count, brief, *[before, age] * 3)
-        _, *streams, rates = parse_reply(self.ask(HISTORY, KEYS.inspect(A.bucket), *args))
-        return streams, rates
+        args = (stream, name, count, before, age, metadata)
+        return parse_reply(self.ask(HISTORY, KEYS.inspect(A.bucket), *args))
 
     def ends(self) -> list[tuple[str, str]]:
         """The token and the end of each hold: intended ends first, then the others."""
@@ -491,6 +493,15 @@ def test_a_repeated_release_gets_the_same_reply(recorded: Lock) -> None:
     assert [end for end in recorded.ends() if end[0] == "x"] == [("x", "released")]
 
 
+def test_a_loss_replaces_the_expiry_that_it_follows(recorded: Lock) -> None:
+    fence = recorded.acquire("x", lease=10)
+    wait_until(lambda: not recorded.holders())
+    for _ in range(2):
+        assert recorded.release("x", fence=fence) == 0
+    assert recorded.ends() == [("x", "lost")]
+    assert recorded.counts() == {"acquired": 1, "expired": 1, "lost": 2}
+
+
 def test_a_release_is_not_mistaken_for_that_of_another_hold(recorded: Lock) -> None:
     recorded.acquire("x")
     recorded.release("x")
@@ -564,11 +575,10 @@ def test_the_history_of_one_name_is_found_among_others(recorded: Lock) -> None:
     recorded.release("last")
     assert len(recorded.history(limit=300)[0]) == 300
     found, before = [], "+"
-    for _ in range(5):
-        [[more, before, entries, *_], *_], _ = recorded.read_history("a", 100, before=before)
+    while before:
+        before, entries, *_ = recorded.read_stream("ended", "a", 100, before=before)
         found += [pairs(entry)["token"] for entry in entries]
     assert found == ["last", "first"]
-    assert more == 0
 
 
 def test_the_history_is_read_back_to_an_age(recorded: Lock) -> None:
@@ -580,16 +590,15 @@ def test_the_history_is_read_back_to_an_age(recorded: Lock) -> None:
     now = int(time.time() * 1000)
     for minutes in (50, 40, 30, 20, 10):
         recorded.client.xadd(key, fields | {"at": minutes}, id=f"{now - minutes * 60_000}-0")
-    [[more, _, entries, length, oldest], *_], _ = recorded.read_history(age=35 * 60_000, brief=1)
+    cursor, entries, length, oldest = recorded.read_stream("ended", age=35 * 60_000)
     assert [pairs(entry)["at"] for entry in entries] == ["10", "20", "30"]
-    assert more == 0
-    assert (length, pairs(oldest)["at"]) == (5, "50")
+    assert (cursor, length, oldest) == ("", 5, "50")
 
 
 METADATA = {"a": [1, ',"renewed":', {"metadata": 2, "renewed": 3}], 'b,"metadata":': "c"}
 
 
-def test_a_brief_history_has_no_metadata(recorded: Lock) -> None:
+def test_the_history_can_be_read_without_metadata(recorded: Lock) -> None:
     recorded.info = info_text(
         METADATA, renewed=True, on_conflict="skip", task=(',"metadata":', '"')
     )
@@ -601,16 +610,15 @@ def test_a_brief_history_has_no_metadata(recorded: Lock) -> None:
     recorded.info = '{"is":"unread"}'
     recorded.acquire("z")
     recorded.release("z")
-    (ended, broken, refused), _ = recorded.read_history(brief=1)
+    ended, broken, refused = (recorded.read_stream(stream, metadata=0)[1] for stream in STREAMS)
     full = json.loads(info_text(METADATA, renewed=True, on_conflict="skip", task=("", "")))
     expected = full | {"task_name": ',"metadata":', "task_id": '"'}
     del expected["metadata"]
-    z, y = (json.loads(pairs(entry)["holder"].split(" ", 6)[6]) for entry in ended[2])
+    z, y = (json.loads(pairs(entry)["holder"].split(" ", 6)[6]) for entry in ended)
     assert (z, y) == ({"is": "unread"}, expected)
-    [x] = (json.loads(pairs(entry)["holder"].split(" ", 6)[6]) for entry in broken[2])
+    [x] = (json.loads(pairs(entry)["holder"].split(" ", 6)[6]) for entry in broken)
     assert x == expected
-    assert [json.loads(pairs(entry)["info"]) for entry in refused[2]] == [expected]
-    assert pairs(ended[4]) == pairs(ended[2][-1])
+    assert [json.loads(pairs(entry)["info"]) for entry in refused] == [expected]
 
 
 def test_the_history_is_bounded_and_ordinary_releases_do_not_displace_forced_ones(
@@ -667,10 +675,12 @@ def test_a_loss_is_recorded_whatever_the_history_holds(recorded: Lock) -> None:
     fence = recorded.acquire("x")
     recorded.force()
     fields = {f"field {number}": number for number in range(5000)}
-    recorded.client.xadd(f"{A.history}ended", fields)
+    recorded.client.delete(f"{A.history}broken")
+    for stream in ("ended", "broken"):
+        recorded.client.xadd(f"{A.history}{stream}", fields)
     assert recorded.release("x", fence=fence) == 0
     ended, _, _ = recorded.history()
-    assert [each["how"] for each in ended if each.get("token") == "x"] == ["lost", "forced"]
+    assert [each["how"] for each in ended if each.get("token") == "x"] == ["lost"]
 
 
 def test_rows_raises_if_the_user_has_too_few_rights(lock: Lock) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from django_redislock.lua import PAGE
+from django_redislock.lua import NAMES
 from django_redislock.testing import EmbeddedServer
 from tests.commands import MANAGE, Subprocess, Terminal, run_process
 from tests.faults.proxy import Proxy, runs
@@ -130,7 +130,7 @@ def test_the_screen_ends_while_it_waits_for_redis():
         Terminal("watch", "--interval", "0.1", REDIS_URL=proxy.url) as terminal,
     ):
         terminal.shows("0 locks, ")
-        wait_until(proxy.delay_reply(runs(PAGE), 60).has_begun)
+        wait_until(proxy.delay_reply(runs(NAMES), 60).has_begun)
         began = time.monotonic()
         terminal.press("q")
         assert terminal.end() == 0

@@ -23,7 +23,7 @@ SENT_BY_CLIENTS = {
 }
 """Commands in addition to the scripts. redis-py sends some of them when it connects."""
 
-HISTORY = {"hincrby", "hkeys", "xadd", "xlen", "xrange", "xrevrange"}
+HISTORY = {"hincrby", "hkeys", "xadd", "xdel", "xlen", "xrange", "xrevrange"}
 
 IN_A_CLUSTER = {"cluster|slots", "command", "asking"}
 
