@@ -10,6 +10,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from itertools import chain, count
 from typing import Any, NamedTuple, TypeVar
 
@@ -50,14 +51,8 @@ HEARTBEAT_SECONDS = 0.5
 MAX_CHECKED = 1000
 """A heartbeat looks for that many waiters in their queues, and the next one for others."""
 
-OTHER_VERSION = "another version"
-"""The reply to an acquisition if the waiters in the queue have another version."""
-
-KNOWN_EPOCHS = 8
-"""The number of epochs whose times an inbox keeps."""
-
 GRANT = re.compile(r"(?<!\S)([0-9]{1,16}) ([1-9][0-9]{0,15}) ([0-9]{1,16})(?!\S)")
-"""A grant in an inbox: ticket, fencing token and epoch."""
+"""A grant in an inbox: ticket, fencing token and epoch (ms)."""
 
 
 class Grant(NamedTuple):
@@ -84,6 +79,7 @@ class Message(NamedTuple):
     """A time before the grant, on the waiter's clock."""
 
 
+@dataclass(eq=False, slots=True)
 class Waiter:
     """One acquisition that may have to wait. `Inbox.join` makes it."""
 
@@ -92,10 +88,7 @@ class Waiter:
     token: str
     ticket: int
 
-    address: str
-    """The address for a grant: "inbox ticket epoch"."""
-
-    is_waiting = False
+    is_waiting: bool = False
     """Whether it is in the queue, and not about to ask."""
 
     news: Message | Exception | bool = False
@@ -122,8 +115,9 @@ class Inbox:
     """The inbox of the waiters of one process, or of one event loop, for their grants.
 
     One heartbeat keeps all waiters of an inbox in their queues. Heartbeats, and requests that
-    acquire, have a number, the epoch, which the scripts copy into the grants. So a grant is known
-    to be younger than the first request with its epoch, without a comparison of clocks.
+    acquire, carry their epoch: the time (ms) at which they were sent, on the waiter's clock. The
+    scripts copy the last epoch into a grant. So a grant is known to be younger than its epoch,
+    without a comparison of clocks.
 
     Args:
         prefixes: The prefixes of its keys in Redis, one for each bucket.
@@ -135,44 +129,21 @@ class Inbox:
         self.waiters: dict[int, Waiter] = {}
         self.heartbeat_due = -math.inf
         self._tickets = count(1)
-        self._epochs = count(1)
-        self._epoch, self._epoch_ends = 0, -math.inf
-        self._sent_at: dict[int, float] = {}
         self._checked = 0
 
     def join(self, keys: LockKeys, token: str) -> Waiter:
         """Return a new waiter. It stays in `waiters` until it is removed."""
-        now = clock.now()
         if not self.waiters:  # its request is a heartbeat, too
-            self.heartbeat_due = now + HEARTBEAT_SECONDS
-        if now > self._epoch_ends:
-            self._new_epoch(now)
-        waiter = Waiter()
-        waiter.inbox, waiter.keys, waiter.token = self, keys, token
-        waiter.ticket = next(self._tickets)
-        waiter.address = f"{self.id} {waiter.ticket} {self._epoch}"
+            self.heartbeat_due = clock.now() + HEARTBEAT_SECONDS
+        waiter = Waiter(self, keys, token, next(self._tickets))
         self.waiters[waiter.ticket] = waiter
         return waiter
-
-    def refresh(self, waiter: Waiter) -> None:
-        """Prepare a waiter for its next request."""
-        if (now := clock.now()) > self._epoch_ends:
-            self._new_epoch(now)
-        waiter.address = f"{self.id} {waiter.ticket} {self._epoch}"
-
-    def _new_epoch(self, now: float) -> int:
-        epoch = next(self._epochs)
-        self._sent_at[epoch] = now
-        self._sent_at.pop(epoch - KNOWN_EPOCHS, None)
-        self._epoch, self._epoch_ends = epoch, now + HEARTBEAT_SECONDS / 2
-        return epoch
 
     def deliver(self, text: str) -> None:
         """Tell waiters of their grants: "ticket fence epoch" of each."""
         for ticket, fence_token, epoch in GRANT.findall(text):
             if waiter := self.waiters.get(int(ticket)):
-                since = self._sent_at.get(int(epoch), -math.inf)
-                waiter.tell(Message(int(fence_token), since))
+                waiter.tell(Message(int(fence_token), int(epoch) / 1000))
 
     def tell_all(self, news: Exception | bool) -> None:
         """Tell all waiters of an error, or (True) to ask again."""
@@ -189,21 +160,19 @@ class Inbox:
         first = self._checked % len(waiting)
         checked = (waiting[first:] + waiting[:first])[:MAX_CHECKED]
         self._checked = first + len(checked)
-        keys = {each.keys.lock: each.keys for each in waiting}
-        by_lock: dict[str, list[Waiter]] = {lock: [] for lock in keys}
+        tokens: dict[LockKeys, list[str]] = {each.keys: [] for each in waiting}
         for waiter in checked:
-            by_lock[waiter.keys.lock].append(waiter)
-        groups = _by_bucket(keys.values(), lambda lock: lock)
-        epoch = self._new_epoch(now)
+            tokens[waiter.keys].append(waiter.token)
+        groups = _by_bucket(tokens, lambda lock: lock)
         calls = []
         for group in groups:
-            tokens = [" ".join([each.token for each in by_lock[lock.lock]]) for lock in group]
-            calls.append(store.heartbeat(group, self.id, epoch, tokens))
+            of_locks = [" ".join(tokens[lock]) for lock in group]
+            calls.append(store.heartbeat(group, self.id, int(now * 1000), of_locks))
         replies = yield Batch(tuple(calls), REPLY_TIMEOUT_SECONDS)
-        for group, reply in zip(groups, replies, strict=True):
-            told = [each for lock in group for each in by_lock[lock.lock]]
-            for place in reply.split():
-                told[int(place)].tell(True)
+        missing = set(" ".join(map(text, replies)).split())
+        for waiter in checked:
+            if waiter.token in missing:
+                waiter.tell(True)
 
 
 def acquire(request: AcquireRequest, deadline: float | None) -> Flow[Grant | None]:
@@ -225,9 +194,10 @@ def acquire(request: AcquireRequest, deadline: float | None) -> Flow[Grant | Non
                 timeout = timeout or REPLY_TIMEOUT_SECONDS
                 if remaining > -math.inf:  # a caller that does not wait gets the full timeout
                     timeout = min(max(remaining, FINAL_REPLY_TIMEOUT_SECONDS), timeout)
-            call = store.acquire(
-                request, waiter.address if waiter and remaining > 0 else "", timeout
-            )
+            address = ""
+            if waiter and remaining > 0:
+                address = f"{waiter.inbox.id} {waiter.ticket} {int(sent_at * 1000)}"
+            call = store.acquire(request, address, timeout)
             request.may_arrive_late = True
             reply = yield call
             request.may_arrive_late = False
@@ -256,12 +226,6 @@ def acquire(request: AcquireRequest, deadline: float | None) -> Flow[Grant | Non
 
 def _refused(request: AcquireRequest, held_as: str) -> LockError:
     name = request.keys.name
-    if held_as == OTHER_VERSION:
-        return LockError(
-            f"Cannot wait for lock {name!r}: processes of an incompatible version of "
-            "django-redislock wait for it. Stop the processes of one of the versions.",
-            lock_name=name,
-        )
     error = LockError(
         f"Lock {name!r} is in use as a {held_as}, so it cannot be acquired as a {request.kind}. "
         "Use another name.",
@@ -301,12 +265,12 @@ def _too_few_replicas(name: str, action: str, replicas: int, wanted: int) -> Con
 def _await_grant(request: AcquireRequest, waiter: Waiter, remaining: float) -> Flow[Grant | None]:
     """Wait for a grant, or until the waiter has to ask again."""
     message = yield Wait(waiter, remaining)
-    waiter.inbox.refresh(waiter)
-    # The grant is younger than the heartbeat before it. If that was recent, the grant is still
-    # valid and a renewal confirms it in time. Otherwise the next call of the script confirms it.
+    # The grant is younger than the request whose epoch it has. If that was recent, the grant is
+    # still valid and a renewal confirms it in time. Otherwise the next call of the script confirms
+    # it. An epoch in the future is forged.
     if message is None or request.min_replicas or not request.is_renewed:
         return None
-    if clock.now() - message.since >= request.grant_ttl / 2:
+    if not 0 <= clock.now() - message.since < request.grant_ttl / 2:
         return None
     deadline = message.since + request.grant_ttl
     return Grant(message.fence_token, deadline, is_confirmed=False)

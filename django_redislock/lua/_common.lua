@@ -1,8 +1,7 @@
 -- What a script without a fast path includes. It can change locks and their holders.
 
 --> _lock.lua
---> _rates.lua
---> _records.lua
+--> _events.lua
 --> _parsing.lua
 --> _holders.lua
 --> _expiry.lua

@@ -13,13 +13,11 @@
 --        -fence  held: the hold of the predecessor was taken over, perhaps by an earlier call.
 --        0       not held. The caller is queued if `heartbeat` is not 0, else it is not.
 --        kind    refused: the lock is in use as another lock type.
---        another version
---                refused: processes of a version with another format of waiters wait for the lock.
 --
 -- Also records a refusal, a takeover and expired holds, and makes waiters holders that now fit in.
 
 --> _lock.lua
---> _rates.lua
+--> _events.lua
 
 local name, token, terms, info = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local kind, capacity, weight, lease, others_at =
@@ -42,7 +40,6 @@ if is_fast and redis.call('ZADD', index, 'GT', 'CH', expires, name, now_us, '') 
   return tonumber(now_us)
 end
 
---> _records.lua
 --> _parsing.lua
 --> _holders.lua
 --> _expiry.lua
@@ -110,10 +107,6 @@ if is_room and redis.call('EXISTS', queue) == 0 then -- fast path: no need to jo
   return tonumber(add_holder(lock, token, request, now_us, full_lease))
 end
 if heartbeat == 0 and not is_room then return refuse() end
-
-local first = redis.call('ZRANGE', queue, 0, 0)[1]
-local format = first and string.match(redis.call('HGET', lock.waiting, first) or '', '^(%d+) ')
-if format and format ~= WAITER_FORMAT then return 'another version' end
 
 redis.call('ZADD', queue, 'NX', now_us, token)
 redis.call('HSET', lock.waiting, token, table.concat({

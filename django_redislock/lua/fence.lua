@@ -6,11 +6,7 @@
 -- Reply  1  done
 --        0  the token does not hold the lock
 
---> _lock.lua
---> _rates.lua
---> _records.lua
---> _parsing.lua
---> _holders.lua
+--> _common.lua
 
 local name, token, fence = unpack(ARGV)
 local index, key, history = unpack(KEYS)

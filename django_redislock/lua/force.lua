@@ -31,10 +31,7 @@ for i = 1, #fields, 2 do
   end
 end
 
-local is_leaked = chosen == '' and lock.used > 0 -- weight without a holder
-if chosen == '' then lock.used = 0 end
-if #removed > 0 or is_leaked then
-  shorten(lock, last_expires)
-  hand_over(lock)
-end
+if chosen == '' then lock.used = 0 end -- also weight without a holder
+shorten(lock, last_expires)
+hand_over(lock)
 return removed

@@ -6,8 +6,7 @@
 -- ARGV   inbox, epoch, heartbeat (ms for which the inbox counts as alive), tokens to look for in the
 --        queue of each lock ("token token ..."), MAX_EVENTS
 --
--- Reply  "n n ...": the places of the tokens, counted from 0 over all locks, that are not in the
---        queue. They got a grant, or Redis lost them.
+-- Reply  "token token ...": those that are not in the queue. They got a grant, or Redis lost them.
 
 --> _common.lua
 --> _queue.lua
@@ -19,7 +18,7 @@ local alive = inboxes .. inbox .. ':alive'
 redis.call('PEXPIRE', alive, heartbeat) -- a full server denies SET as the first write
 redis.call('SET', alive, epoch, 'PX', heartbeat)
 
-local missing, place, argument = {}, 0, 4
+local missing = {}
 for i = 4, #KEYS - 1, 3 do
   local lock = load({
     name = string.sub(KEYS[i], #locks + 1), key = KEYS[i], queue = KEYS[i + 1],
@@ -28,14 +27,12 @@ for i = 4, #KEYS - 1, 3 do
   redis.call('PEXPIRE', lock.queue, heartbeat)
   redis.call('PEXPIRE', lock.waiting, heartbeat)
   local tokens = {}
-  for token in string.gmatch(ARGV[argument], '%S+') do tokens[#tokens + 1] = token end
+  for token in string.gmatch(ARGV[3 + (i - 1) / 3], '%S+') do tokens[#tokens + 1] = token end
   local arrivals = #tokens > 0 and redis.call('ZMSCORE', lock.queue, unpack(tokens)) or {}
   for j = 1, #tokens do
-    if not arrivals[j] then missing[#missing + 1] = place end
-    place = place + 1
+    if not arrivals[j] then missing[#missing + 1] = tokens[j] end
   end
   remove_expired_holders(lock)
   if lock.used == 0 then hand_over(lock) else grant_to_waiters(lock) end
-  argument = argument + 1
 end
 return table.concat(missing, ' ')

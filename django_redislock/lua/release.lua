@@ -12,7 +12,7 @@
 -- Also records the end of the hold.
 
 --> _lock.lua
---> _records.lua
+--> _events.lua
 
 local name, token, at_least, fence = unpack(ARGV)
 local key, queue, _, index, _, history = unpack(KEYS)
@@ -29,7 +29,6 @@ if at_least == '0' and redis.call('EXISTS', queue) == 0 then
   end
 end
 
---> _rates.lua
 --> _parsing.lua
 --> _holders.lua
 --> _expiry.lua

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from redis.exceptions import RedisError
 
 from django_redislock import Lock, LockError, locks
-from tests.lock_tools import start
+from tests.lock_tools import start, waiting
 from tests.pages import RELEASE
 from tests.tools import wait_until
 
@@ -236,13 +236,13 @@ def test_the_error_names_the_task_that_holds_the_lock(tenant):
         pass
 
 
-def test_waiters_of_another_version_are_refused(tenant):
+def test_waiters_of_another_version_do_not_block_a_lock(tenant):
     with locks.lock(GOOD):
         tenant.queue(GOOD, tenant.waiter(format="3"))
-        with pytest.raises(LockError, match="incompatible version") as raised:
-            locks.lock(GOOD, blocking_timeout=60).acquire()
-        assert raised.value.lock_name == GOOD
-        assert not locks.lock(GOOD, blocking=False).acquire()
+        waits = start(locks.lock(GOOD, blocking_timeout=60).acquire)
+        waiting(locks, GOOD, 1)
+    assert waits.result(60)
+    locks.force_release(GOOD)
 
 
 def test_a_kind_cannot_control_the_terminal(tenant):

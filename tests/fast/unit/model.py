@@ -135,10 +135,10 @@ class Model:
 
     def heartbeat(
         self, inbox: str, lasts: int, tokens: list[str], *, remembered: bool
-    ) -> list[int]:
-        """Return the places of the tokens that are not in the queue."""
+    ) -> list[str]:
+        """Return the tokens that are not in the queue."""
         self._beat(inbox, lasts)
-        missing = [place for place, token in enumerate(tokens) if token not in self.queue]
+        missing = [token for token in tokens if token not in self.queue]
         self._forget_capacity(remembered)
         self._advance()
         return missing

@@ -423,7 +423,7 @@ class Stage:
                 missing = model.heartbeat(
                     str(inbox), int(lasts), str(tokens).split(), remembered=remembered
                 )
-                return " ".join(map(str, missing)).encode()
+                return " ".join(missing).encode()
             case "force", [_, field, _]:
                 return sorted(model.force(str(field).removeprefix("h:")))  # type: ignore[arg-type]
         raise AssertionError(f"the model does not know {call}")

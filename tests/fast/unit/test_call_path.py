@@ -14,7 +14,7 @@ def test_an_acquisition_enters_few_functions(monkeypatch: pytest.MonkeyPatch) ->
     for signal in LOCK_SIGNALS:  # other tests may have left receivers
         monkeypatch.setattr(signal, "receivers", [])
     found = []
-    for _ in range(5):  # some acquisitions begin a new epoch of the inbox, too
+    for _ in range(5):  # some acquisitions take another path
         with counted_calls() as calls:
             lock = locks.lock("invoice:42")
             lock.acquire()

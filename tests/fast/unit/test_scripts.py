@@ -76,8 +76,8 @@ class Lock:
     def heartbeat(self, *tokens: str, epoch: int = 2) -> list[str]:
         """The tokens that are not in the queue."""
         keys = A.index, A.inboxes, A.locks, A.lock, A.queue, A.waiting, A.history
-        missing = self.ask(HEARTBEAT, keys, INBOX, epoch, 1750, " ".join(tokens))
-        return [tokens[int(place)] for place in missing.split()]
+        missing: str = self.ask(HEARTBEAT, keys, INBOX, epoch, 1750, " ".join(tokens))
+        return missing.split()
 
     def renew(self, token: str, ms: int, mode: str) -> Any:
         return int(self.ask(RENEW, (A.index, A.locks, A.lock, A.history), mode, f"{token} {ms}"))
@@ -296,16 +296,6 @@ def test_queue_rows_and_release_skip_waiters_without_a_valid_record(bad_queue: L
     assert info.waiters == 2
     assert bad_queue.release("x") == 1
     assert (bad_queue.holders(), bad_queue.waiters()) == (["y"], ["z"])
-
-
-def test_acquire_refuses_to_queue_behind_waiters_of_another_version(lock: Lock) -> None:
-    lock.acquire("x")
-    lock.acquire("y", heartbeat=LEASE)
-    record = lock.client.hget(A.waiting, "y")
-    lock.client.hset(A.waiting, "y", record.replace("2 ", "3 ", 1))
-    assert lock.acquire("z", heartbeat=LEASE) == "another version"
-    assert lock.acquire("z") == 0
-    assert lock.client.zrange(A.queue, 0, -1) == ["y"]
 
 
 def test_acquire_reports_the_kind_of_the_first_waiter_with_a_record(bad_queue: Lock) -> None:

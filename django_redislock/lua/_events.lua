@@ -1,4 +1,5 @@
--- The records of holders, and the events that keep them.
+-- The records of holders, and the history, which keeps them. Writes to the history may fail (the
+-- server is full, or the user has no right to them): the lock itself must still work.
 
 local NAME, KIND, TOKEN, HOW, AT, RECORD = 2, 4, 6, 8, 10, 12 -- places of the values in an event
 
@@ -11,10 +12,21 @@ local function parse_holder(record)
   return tonumber(weight), expires, fence, acquired, waited, tonumber(lease), info_at
 end
 
--- Record that a hold ended at `at` (ms): it was 'released' or 'passed' on. The write may fail, but
--- the lock itself must still work.
+-- Record that a hold ended at `at` (ms): it was 'released' or 'passed' on.
 local function record_end(history, name, kind, token, record, how, at, stream)
   if MAX_EVENTS == '0' then return end
   redis.pcall('XADD', history .. (stream or 'ended'), 'MAXLEN', '~', MAX_EVENTS, '*',
     'name', name, 'kind', kind, 'token', token, 'how', how, 'at', at, 'holder', record)
+end
+
+-- Count an event in the minute of `at` (ms). Remove the counts that are older than an hour.
+local function count(history, what, at)
+  if MAX_EVENTS == '0' then return end
+  local rates, minute = history .. 'rates', (at - at % MINUTE_MS) / MINUTE_MS
+  if redis.pcall('HINCRBY', rates, minute .. ' ' .. what, 1) ~= 1 then return end
+  for _, field in ipairs(redis.pcall('HKEYS', rates)) do
+    if tonumber(string.match(field, '^%d+') or 0) <= minute - 60 then
+      redis.call('HDEL', rates, field)
+    end
+  end
 end
