@@ -1,9 +1,10 @@
 """Read the history: holds that ended, acquisitions that were refused, and event rates."""
 
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from itertools import chain
 from typing import TypeAlias
 
 from ..conf import conf
@@ -21,9 +22,6 @@ RATES = ("acquired", "refused", "expired", "forced", "lost")
 RATE_MINUTES = 60
 MINUTE_MS = 60_000
 
-MIN_ENTRIES = 10
-"""Entries of a stream that the first round trip reads, even if fewer are needed."""
-
 MAX_ENTRIES = 192
 """Entries that one round trip reads at most. The server serves no other client during a script."""
 
@@ -38,6 +36,7 @@ Entry: TypeAlias = dict[str, str]
 class EventStream:
     """The events of one stream of a bucket, as far as they were read."""
 
+    keys: Keys
     bucket: int
     name: str
 
@@ -46,6 +45,12 @@ class EventStream:
 
     max_events: int
     """The number of events that are needed."""
+
+    lock_name: str = ""
+    """The lock whose events are needed, or "" for all locks."""
+
+    has_metadata: bool = True
+    """Whether the events have their metadata."""
 
     cursor: str = "+"
     """The script's cursor of the next entries. Empty if no more are needed."""
@@ -63,6 +68,13 @@ class EventStream:
     def is_full(self) -> bool:
         return len(self.events) >= self.max_events
 
+    def next_part(self, entries: int) -> Call:
+        """Return the call that reads the next entries."""
+        age = "" if self.max_age is None else round(self.max_age.total_seconds() * 1000)
+        what = self.name, self.lock_name, entries, self.cursor, age, int(self.has_metadata)
+        bucket = self.keys.inspect(self.bucket)
+        return Call(HISTORY, bucket, (*what, conf.history), limit=REPLY_TIMEOUT_SECONDS)
+
     def add(self, reply: str | bytes) -> None:
         """Add the part of the stream that the script returned."""
         cursor, entries, self.length, oldest = parse_reply(reply)
@@ -71,6 +83,11 @@ class EventStream:
         self.events += filter(None, parsed)
         del self.events[self.max_events :]
         self.cursor = "" if self.is_full else cursor
+
+    def read_rest(self) -> Flow[None]:
+        """Read what is still needed."""
+        while self.cursor:
+            self.add((yield self.next_part(MAX_ENTRIES)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,17 +121,19 @@ def history(
         matches: Returns whether an event is wanted. Then all events are read, bucket by bucket.
         age: The age of the oldest events; None means all.
     """
-    events: list[Event] = []
-
-    def add(stream: EventStream) -> None:
-        found = filter(matches, stream.events) if matches else stream.events
-        events[:] = _newest_first([*events, *found])[:limit]
-
     buckets = range(BUCKETS) if name is None else [keys.of(name).bucket]
-    ages = {} if age is None else dict.fromkeys(STREAMS, age)
     wanted = sys.maxsize if matches else limit
-    entries = max(wanted, MIN_ENTRIES)
-    yield from _read(keys, buckets, ages, wanted, add, name=name or "", max_entries=entries)
+    streams = [
+        EventStream(keys, bucket, stream, age, wanted, name or "")
+        for bucket in buckets
+        for stream in STREAMS
+    ]
+    yield from _read_first_parts(streams)
+    events: list[Event] = []
+    while streams:
+        stream = streams.pop()  # all streams together take much memory
+        yield from stream.read_rest()
+        events = _newest_first([*events, *filter(matches, stream.events)])[:limit]
     return tuple(events)
 
 
@@ -127,25 +146,22 @@ def recent(keys: Keys, age: timedelta, broken_age: timedelta, max_events: int) -
         broken_age: The same for holds that did not end as intended.
         max_events: The number of events to read from each stream of a bucket, the newest first.
     """
-    events: list[Event] = []
-    oldest: list[datetime] = []
-    complete_since: list[datetime] = []
-
-    def add(stream: EventStream) -> None:
-        if stream.oldest:
-            oldest.append(stream.oldest)
-            if stream.length >= conf.history * FULL:
-                complete_since.append(stream.oldest)
-        if stream.is_full:
-            complete_since.append(stream.events[-1].at)
-        events.extend(stream.events)
-
     ages = {"ended": age, "broken": broken_age, "refused": age}
-    yield from _read(keys, range(BUCKETS), ages, max_events, add, is_brief=True)
+    streams = [
+        EventStream(keys, bucket, stream, ages[stream], max_events, has_metadata=False)
+        for bucket in range(BUCKETS)
+        for stream in STREAMS
+    ]
+    yield from _read_first_parts(streams)
+    for stream in streams:
+        yield from stream.read_rest()
+    full = conf.history * FULL
+    gaps = [each.oldest for each in streams if each.oldest and each.length >= full]
+    gaps += [each.events[-1].at for each in streams if each.is_full]
     return Recent(
-        tuple(_newest_first(events)),
-        min(oldest, default=None),
-        max(complete_since, default=None),
+        tuple(_newest_first(chain.from_iterable(each.events for each in streams))),
+        min((each.oldest for each in streams if each.oldest), default=None),
+        max(gaps, default=None),
     )
 
 
@@ -169,44 +185,12 @@ def rates(keys: Keys) -> Flow[Rates]:
     )
 
 
-def _read(
-    keys: Keys,
-    buckets: Iterable[int],
-    ages: Mapping[str, timedelta],
-    max_events: int,
-    add: Callable[[EventStream], None],
-    *,
-    name: str = "",
-    max_entries: int = MAX_ENTRIES,
-    is_brief: bool = False,
-) -> Flow[None]:
-    """Read the streams of each bucket: a part of all streams in the first round trip, then stream
-    by stream. `ages` has the age of the oldest events of each stream, unless all are needed. `add`
-    gets each stream after it was read. The stream is deleted then, because all of them together
-    take much memory."""
-
-    def read_next(some: Sequence[EventStream]) -> Flow[None]:
-        limit = min(MAX_ENTRIES // len(some), max_entries)
-        calls = []
-        for each in some:
-            age = "" if each.max_age is None else round(each.max_age.total_seconds() * 1000)
-            args = (each.name, name, limit, each.cursor, age, int(not is_brief), conf.history)
-            calls.append(Call(HISTORY, keys.inspect(each.bucket), args))
-        replies = yield Batch(tuple(calls), REPLY_TIMEOUT_SECONDS)
-        for each, reply in zip(some, replies, strict=True):
-            each.add(reply)
-
-    streams = [
-        EventStream(bucket, stream, ages.get(stream), max_events)
-        for bucket in buckets
-        for stream in STREAMS
-    ]
-    yield from read_next(streams)
-    while streams:
-        stream = streams.pop()
-        while stream.cursor:
-            yield from read_next([stream])
-        add(stream)
+def _read_first_parts(streams: Sequence[EventStream]) -> Flow[None]:
+    """Read some entries of all streams in one round trip."""
+    calls = tuple(each.next_part(MAX_ENTRIES // len(streams)) for each in streams)
+    replies = yield Batch(calls, REPLY_TIMEOUT_SECONDS)
+    for stream, reply in zip(streams, replies, strict=True):
+        stream.add(reply)
 
 
 def _newest_first(events: Iterable[Event]) -> list[Event]:

@@ -124,9 +124,6 @@ class Lease:
     holds: "tuple[weakref.ref[Any], ...]" = field(default=(), init=False)
     """The holds that use the lease, which `Hold` adds."""
 
-    is_part: bool = field(default=False, init=False)
-    """Whether a hold on it has other leases, too."""
-
     _is_lost: bool = field(default=False, init=False)
     _began: float = field(default=0.0, init=False)
     _pid: int = field(default_factory=os.getpid, init=False)
@@ -320,8 +317,6 @@ class Hold:
                 self.is_first = True
                 # It counts from here, because the caller has all leases that it needs.
                 lease.max_deadline = clock.now() + lease.max_hold
-            if len(leases) > 1:
-                lease.is_part = True
             lease.holds = (*lease.holds, ref(self))
         if self.is_first:
             # Not __del__: it would also run after a release, and could swallow an interrupt.
@@ -408,7 +403,7 @@ def should_renew(lease: Lease, is_alive: Callable[["ref[Owner]"], bool] = is_ali
     """
     if not (lease.is_renewed and is_alive(lease.owner)):
         return False
-    holds = holds_of(lease) if lease.is_part else []
+    holds = holds_of(lease)
     return not holds or any(len(hold.leases) == 1 or not hold.lost for hold in holds)
 
 

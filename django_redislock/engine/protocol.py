@@ -8,10 +8,10 @@ release. Leases follow Gray and Cheriton (1989).
 import math
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import chain, count
+from itertools import count
 from typing import Any, NamedTuple, TypeVar
 
 from redis.exceptions import ConnectionError, RedisError
@@ -362,7 +362,7 @@ def release_all(
 
 def renew_all(
     leases: Sequence[Lease], reply_timeout: float
-) -> Flow[Iterator[tuple[Lease, float | Exception]]]:
+) -> Flow[list[tuple[Lease, float | Exception]]]:
     """Renew leases of one renewer in one round trip.
 
     Returns:
@@ -384,9 +384,14 @@ def renew_all(
         too_few = ConnectionError(
             f"{confirmed} of {min_replicas} replica(s) confirmed the renewal"
         )
-    # Pairs are made one at a time: ten thousand at once would start a garbage collection.
-    results = chain.from_iterable(map(_renewals, groups, replies, [too_few] * len(groups)))
-    return zip(chain.from_iterable(groups), results, strict=True)
+    results: list[tuple[Lease, float | Exception]] = []
+    for group, reply in zip(groups, replies, strict=True):
+        if isinstance(reply, Exception):
+            results += [(lease, reply) for lease in group]
+            continue
+        for lease, ttl in zip(group, store.ttls(reply), strict=True):
+            results.append((lease, too_few if too_few and ttl else ttl))
+    return results
 
 
 def _by_bucket(items: Iterable[T], keys_of: Callable[[T], LockKeys]) -> list[list[T]]:
@@ -399,15 +404,6 @@ def _by_bucket(items: Iterable[T], keys_of: Callable[[T], LockKeys]) -> list[lis
         for group in by_bucket.values()
         for start in range(0, len(group), MAX_LOCKS_PER_CALL)
     ]
-
-
-def _renewals(
-    group: Sequence[Lease], reply: str | bytes | Exception, too_few: Exception | None
-) -> Iterable[float | Exception]:
-    if isinstance(reply, Exception):
-        return [reply] * len(group)
-    ttls = store.ttls(reply)
-    return [ttl and too_few for ttl in ttls] if too_few else ttls
 
 
 def force_release(keys: LockKeys, token: str | None) -> Flow[tuple[str, ...]]:

@@ -117,16 +117,11 @@ class Renewer:
         """Stop renewing a lease."""
         self._leases.discard(ref(lease))
 
-    def release_later(self, lease: Lease, *, at_once: bool = True) -> None:
-        """Release a lease in the background, and retry until the server responds.
-
-        Args:
-            lease: The lease that Redis may still have.
-            at_once: False if the server was asked for it a moment ago.
-        """
+    def release_later(self, lease: Lease) -> None:
+        """Release a lease in the background, and retry until the server responds."""
         # The lease has ended. Its deadline is now the limit for the release.
-        lease.deadline = clock.now() + min(lease.seconds, RELEASE_RETRY_SECONDS)
-        lease.due = clock.now() + (0 if at_once else RETRY_SECONDS)
+        lease.due = clock.now()
+        lease.deadline = lease.due + min(lease.seconds, RELEASE_RETRY_SECONDS)
         self._to_release[lease.keys.name, lease.token] = lease
         with suppress(RuntimeError):  # no thread can be started, so the lease expires
             self.wake()
@@ -324,11 +319,7 @@ class AsyncRenewer(Renewer):
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._worker = None
         if not self.may_end():  # all tasks were cancelled, and the loop may go on
-            asyncio.get_running_loop().call_later(RETRY_SECONDS / 10, self._resume)
-
-    def _resume(self) -> None:
-        if not self.may_end():
-            self.wake()
+            asyncio.get_running_loop().call_later(RETRY_SECONDS / 10, self.wake)
 
     async def run_once(self) -> None:
         """Renew what is due and report losses. Call it on the renewer's own loop."""

@@ -26,7 +26,6 @@ from weakref import ref
 
 from django.core.exceptions import SynchronousOnlyOperation
 from redis.exceptions import RedisError, ResponseError
-from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from .. import clock, validators
 from ..backends import Server
@@ -539,7 +538,7 @@ class BaseLock:
                 released = yield from protocol.cleanup_failed_acquire(request, error)
             finally:  # a second interrupt or cancellation may end that, too
                 if not released:
-                    renewer.release_later(lease, at_once=isinstance(error, RedisTimeoutError))
+                    renewer.release_later(lease)
             raise
         if lease.state is State.ENDED:  # the caller was interrupted in another thread
             yield from self._release_lease(lease, unused=True)
