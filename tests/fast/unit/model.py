@@ -151,12 +151,12 @@ class Model:
         mine.expires = ends[mode]
         return mine.expires - self.now
 
-    def force(self, chosen: str) -> list[str]:
+    def force(self, chosen: str, *, remembered: bool) -> list[str]:
+        self._forget_capacity(remembered)
         gone = [token for token in self.holders if chosen in ("", token)]
         for token in gone:
             del self.holders[token]
-        if gone:
-            self._advance()
+        self._advance()
         return gone
 
     def pop(self, inbox: str) -> Grant | None:

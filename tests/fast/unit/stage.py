@@ -425,7 +425,8 @@ class Stage:
                 )
                 return " ".join(missing).encode()
             case "force", [_, field, _]:
-                return sorted(model.force(str(field).removeprefix("h:")))  # type: ignore[arg-type]
+                chosen = str(field).removeprefix("h:")
+                return sorted(model.force(chosen, remembered=remembered))  # type: ignore[arg-type]
         raise AssertionError(f"the model does not know {call}")
 
     # The state of Redis
