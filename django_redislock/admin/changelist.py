@@ -144,9 +144,12 @@ def visible_locks(model_admin: Any, request: HttpRequest) -> LockQuerySet:
     Raises:
         ImproperlyConfigured: A subclass returns something else.
     """
-    found = model_admin.get_queryset(request)
-    if isinstance(found, LockQuerySet):
-        return found
+    return _checked(model_admin, model_admin.get_queryset(request))
+
+
+def _checked(model_admin: Any, queryset: Any) -> LockQuerySet:
+    if isinstance(queryset, LockQuerySet):
+        return queryset
     raise ImproperlyConfigured(
         f"{type(model_admin).__name__}.get_queryset() must return super().get_queryset(request),"
         " narrowed by filter(), exclude() or none()."
@@ -160,7 +163,7 @@ class LockChangeList(ChangeList):
     root_queryset: Any
 
     def get_queryset(self, request: HttpRequest, exclude_parameters: Any = None) -> Any:
-        visible_locks(self.model_admin, request)
+        _checked(self.model_admin, self.root_queryset)
         return super().get_queryset(request, exclude_parameters)
 
     def get_results(self, request: HttpRequest) -> None:

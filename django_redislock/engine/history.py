@@ -15,7 +15,7 @@ from ..names import check_name
 from ..snapshots import Event, Rates
 from ..text import printable
 from .operations import Batch, Call, Flow
-from .parsing import moment, number, pairs, parse_holder, parse_or_none, parse_reply, seconds
+from .parsing import moment, number, pairs, parse_holder, parse_or_none, parse_replies, seconds
 from .store import REPLY_TIMEOUT_SECONDS
 
 RATES = ("acquired", "refused", "expired", "forced", "lost")
@@ -75,9 +75,9 @@ class EventStream:
         bucket = self.keys.inspect(self.bucket)
         return Call(HISTORY, bucket, (*what, conf.history), limit=REPLY_TIMEOUT_SECONDS)
 
-    def add(self, reply: str | bytes) -> None:
+    def add(self, reply: bytes) -> None:
         """Add the part of the stream that the script returned."""
-        cursor, entries, self.length, oldest = parse_reply(reply)
+        [(cursor, entries, self.length, oldest)] = parse_replies([reply])
         self.oldest = parse_or_none(_time, oldest)
         parsed = (parse_or_none(STREAMS[self.name], pairs(entry)) for entry in entries)
         self.events += filter(None, parsed)
@@ -169,7 +169,7 @@ def rates(keys: Keys) -> Flow[Rates]:
     """Return the number of events of all locks in each of the last 60 minutes."""
     args = ("rates", "", 0, "", "", 0, conf.history)
     calls = [Call(HISTORY, keys.inspect(bucket), args) for bucket in range(BUCKETS)]
-    replies = list(map(parse_reply, (yield Batch(tuple(calls), REPLY_TIMEOUT_SECONDS))))
+    replies = parse_replies((yield Batch(tuple(calls), REPLY_TIMEOUT_SECONDS)))
     first = max(int(now) for now, _ in replies) // MINUTE_MS - RATE_MINUTES + 1
     counts = {what: [0] * RATE_MINUTES for what in RATES}
     for _, flat in replies:

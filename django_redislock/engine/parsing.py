@@ -67,9 +67,9 @@ def parse_holder(record: str) -> HolderRecord:
     return HolderRecord(weight, expires, fence_token, acquired, waited, lease, info)
 
 
-def parse_reply(reply: str | bytes) -> Any:
-    """Parse the JSON that a script replied with."""
-    return json.loads(text(reply))
+def parse_replies(replies: Iterable[bytes]) -> list[Any]:
+    """Parse the JSON that scripts replied with."""
+    return [json.loads(reply.decode(errors="replace")) for reply in replies]
 
 
 def pairs(flat: Iterable[str]) -> dict[str, str]:

@@ -5,6 +5,7 @@ number of locks.
 """
 
 from collections.abc import Iterable, Sequence
+from operator import attrgetter
 from typing import TypeAlias
 
 from ..conf import conf
@@ -22,7 +23,7 @@ from .parsing import (
     parse_all,
     parse_holder,
     parse_or_none,
-    parse_reply,
+    parse_replies,
     seconds,
 )
 from .store import REPLY_TIMEOUT_SECONDS
@@ -32,6 +33,9 @@ MAX_ROWS = 200
 
 MAX_NAMES = 2000
 """The names that one round trip reads, and a few more."""
+
+FIRST_CURSORS = dict.fromkeys(range(BUCKETS), "0")
+"""The cursor of each bucket at the start of `_read_names()`."""
 
 IndexEntry: TypeAlias = tuple[float, int, str]
 """When the last lease of a lock expires (ms), its bucket and its name. Pages have this order."""
@@ -67,7 +71,7 @@ def get_many(keys: Keys, names: Sequence[str]) -> Flow[dict[str, LockInfo]]:
 
 def count(keys: Keys) -> Flow[int]:
     """Return how many locks are held."""
-    total, _ = yield from _read_names(keys, _all_buckets(), 0, is_sorted=True)
+    total, _ = yield from _read_names(keys, FIRST_CURSORS.copy(), 0, is_sorted=True)
     return total
 
 
@@ -79,13 +83,14 @@ def page(keys: Keys, pattern: str | None, start: int, stop: int) -> Flow[Page]:
     """
     if pattern is not None and not could_match(pattern):
         return Page((), 0)
-    matches, is_sorted = matcher(pattern), pattern is None
-    cursors, total = _all_buckets(), 0
+    matches = None if pattern is None else matcher(pattern)
+    is_sorted = matches is None
+    cursors, total = FIRST_CURSORS.copy(), 0
     first: list[IndexEntry] = []
     seen: set[str] = set()
     while cursors:
         held, entries = yield from _read_names(keys, cursors, MAX_NAMES, is_sorted=is_sorted)
-        found = {entry[-1]: entry for entry in entries if matches(entry[-1])}
+        found = {entry[-1]: entry for entry in entries if not matches or matches(entry[-1])}
         first = sorted(first + [found[name] for name in found.keys() - seen])[:stop]
         seen |= found.keys()
         total = max(total, held) if is_sorted else len(seen)
@@ -96,7 +101,7 @@ def page(keys: Keys, pattern: str | None, start: int, stop: int) -> Flow[Page]:
                     del cursors[bucket]
     names = [name for _, _, name in first[start:]]
     infos = yield from get_many(keys, names)
-    return Page(tuple(infos[name] for name in names if name in infos), total)
+    return Page(tuple([infos[name] for name in names if name in infos]), total)
 
 
 def queue(keys: Keys, name: str, limit: int) -> Flow[tuple[Waiter, ...]]:
@@ -104,7 +109,7 @@ def queue(keys: Keys, name: str, limit: int) -> Flow[tuple[Waiter, ...]]:
     lock = keys.of(name)
     wanted = (lock.queue, lock.waiting, lock.inboxes, lock.history)
     reply = yield Call(QUEUE, wanted, (limit, conf.history), limit=REPLY_TIMEOUT_SECONDS)
-    now, members = parse_reply(reply)
+    [(now, members)] = parse_replies([reply])
     return tuple(parse_all(_waiter, members, int(now)))
 
 
@@ -116,7 +121,7 @@ class LockStream:
 
     def __init__(self, keys: Keys) -> None:
         self._keys = keys
-        self._cursors = _all_buckets()
+        self._cursors = FIRST_CURSORS.copy()
         self._names: list[str] = []
         self._seen: set[str] = set()
 
@@ -133,11 +138,6 @@ class LockStream:
         names, self._names = self._names[:MAX_ROWS], self._names[MAX_ROWS:]
         infos = yield from get_many(self._keys, names)
         return infos.values()
-
-
-def _all_buckets() -> dict[int, str]:
-    """Return the cursor of each bucket at the start of `_read_names()`."""
-    return dict.fromkeys(range(BUCKETS), "0")
 
 
 def _read_names(
@@ -159,11 +159,12 @@ def _read_names(
     replies = yield Batch(tuple(calls), REPLY_TIMEOUT_SECONDS)
     total = 0
     entries: list[IndexEntry] = []
-    for bucket, reply in zip([*cursors], replies, strict=True):
-        cursors[bucket], held, names = parse_reply(reply)
+    parsed = parse_replies(replies)
+    for bucket, (cursor, held, names) in zip([*cursors], parsed, strict=True):
         total += held
         entries += [(float(expires), bucket, name) for name, expires in names]
-        if cursors[bucket] == "0":
+        cursors[bucket] = cursor
+        if cursor == "0":
             del cursors[bucket]
     return total, entries
 
@@ -175,9 +176,9 @@ def lock_rows(locks: Sequence[LockKeys], reply_timeout: float | None = None) -> 
     return Call(ROWS, keys, (conf.history,), limit=reply_timeout)
 
 
-def _lock_infos(locks: Sequence[LockKeys], reply: str | bytes) -> dict[str, LockInfo]:
+def _lock_infos(locks: Sequence[LockKeys], reply: bytes) -> dict[str, LockInfo]:
     """Parse the reply to `lock_rows()`. Leave out locks without a holder and a waiter."""
-    now, rows = parse_reply(reply)
+    [(now, rows)] = parse_replies([reply])
     infos = {
         lock.name: parse_or_none(_lock_info, lock.name, *row, int(now))
         for lock, row in zip(locks, rows, strict=True)
@@ -194,14 +195,14 @@ def _lock_info(name: str, waiters: int, flat: Iterable[str], now: int) -> LockIn
         return None
     state = "waiting"
     if holders:
-        state = "held" if any(holding.timeout for holding in holders) else "cooldown"
+        state = "held" if [each for each in holders if each.timeout] else "cooldown"
     return LockInfo(
         name=check_name(name),
         kind=printable(fields.get("kind", "")),
         capacity=number(fields.get("capacity", "0")),
         state=state,
         waiters=waiters,
-        holders=tuple(sorted(holders, key=lambda holding: holding.fence_token)),
+        holders=tuple(sorted(holders, key=attrgetter("fence_token"))),
     )
 
 

@@ -4,7 +4,7 @@ import asyncio
 import math
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from inspect import GEN_CLOSED, getgeneratorstate
 from threading import Lock, Thread
@@ -196,7 +196,7 @@ def _loop_inbox(client: AsyncClient, keys: LockKeys) -> LoopInbox:
 def _call(client: Client, call: Call) -> Any:
     urgent, once = call.vital, call.once
     try:
-        [reply] = transport.call(client, [_evalsha(call)], call.limit, urgent=urgent, once=once)
+        [reply] = transport.call(client, _by_digest([call]), call.limit, urgent=urgent, once=once)
     except ConnectionError as error:
         # Others may use all connections of the pool, and wait for this release. So it does not
         # wait for them: nothing renews its lease any more.
@@ -208,7 +208,7 @@ def _call(client: Client, call: Call) -> Any:
         finally:
             close(extra)
     if isinstance(reply, NoScriptError):
-        [reply] = transport.call(client, [_eval(call)], call.limit, urgent=urgent, once=once)
+        [reply] = transport.call(client, _by_source([call]), call.limit, urgent=urgent, once=once)
     if isinstance(reply, ResponseError):
         raise reply
     return reply
@@ -218,7 +218,7 @@ async def _acall(client: AsyncClient, call: Call) -> Any:
     urgent, once = call.vital, call.once
     try:
         [reply] = await transport.acall(
-            client, [_evalsha(call)], call.limit, urgent=urgent, once=once
+            client, _by_digest([call]), call.limit, urgent=urgent, once=once
         )
     except ConnectionError as error:
         extra = dedicated(client) if call.vital and is_exhausted(error) else client  # see `_call`
@@ -230,7 +230,7 @@ async def _acall(client: AsyncClient, call: Call) -> Any:
             await aclose(extra)
     if isinstance(reply, NoScriptError):
         [reply] = await transport.acall(
-            client, [_eval(call)], call.limit, urgent=urgent, once=once
+            client, _by_source([call]), call.limit, urgent=urgent, once=once
         )
     if isinstance(reply, ResponseError):
         raise reply
@@ -238,50 +238,41 @@ async def _acall(client: AsyncClient, call: Call) -> Any:
 
 
 def _batch(client: Client, batch: Batch) -> list[Any]:
-    wait = _wait_for_replicas(client, batch)
-    replies = transport.call(client, [*map(_evalsha, batch.calls), *wait], batch.limit)
-    if _has_unknown_script(replies):
-        replies = transport.call(client, [*map(_eval, batch.calls), *wait], batch.limit)
-    return replies if batch.apart else list(map(_unwrap, replies))
+    wait = _wait_for_replicas(client, batch) if batch.replicas else []
+    replies = transport.call(client, [*_by_digest(batch.calls), *wait], batch.limit)
+    if NoScriptError in map(type, replies):  # calls that were executed may be repeated
+        replies = transport.call(client, [*_by_source(batch.calls), *wait], batch.limit)
+    if not batch.apart and (errors := [each for each in replies if isinstance(each, Exception)]):
+        raise errors[0]
+    return replies
 
 
 async def _abatch(client: AsyncClient, batch: Batch) -> list[Any]:
-    wait = _wait_for_replicas(client, batch)
-    replies = await transport.acall(client, [*map(_evalsha, batch.calls), *wait], batch.limit)
-    if _has_unknown_script(replies):
-        replies = await transport.acall(client, [*map(_eval, batch.calls), *wait], batch.limit)
-    return replies if batch.apart else list(map(_unwrap, replies))
+    wait = _wait_for_replicas(client, batch) if batch.replicas else []
+    replies = await transport.acall(client, [*_by_digest(batch.calls), *wait], batch.limit)
+    if NoScriptError in map(type, replies):  # calls that were executed may be repeated
+        replies = await transport.acall(client, [*_by_source(batch.calls), *wait], batch.limit)
+    if not batch.apart and (errors := [each for each in replies if isinstance(each, Exception)]):
+        raise errors[0]
+    return replies
 
 
-def _evalsha(call: Call) -> Command:
-    return ("EVALSHA", call.script.sha, len(call.keys), *call.keys, *call.args)
+def _by_digest(calls: Iterable[Call]) -> list[Command]:
+    return [("EVALSHA", call.script.sha, len(call.keys), *call.keys, *call.args) for call in calls]
 
 
-def _eval(call: Call) -> Command:
+def _by_source(calls: Iterable[Call]) -> list[Command]:
     # The server does not know the digest after a restart or SCRIPT FLUSH.
-    return ("EVAL", call.script.source, len(call.keys), *call.keys, *call.args)
-
-
-def _has_unknown_script(replies: Sequence[Any]) -> bool:
-    """Return whether to send the batch again. Calls that were executed may be repeated."""
-    return any(isinstance(reply, NoScriptError) for reply in replies)
+    return [("EVAL", call.script.source, len(call.keys), *call.keys, *call.args) for call in calls]
 
 
 def _wait_for_replicas(client: Any, batch: Batch) -> list[Command]:
     """The command that counts the replicas that have the writes before it on its connection."""
-    if not batch.replicas:
-        return []
     seconds = REPLICA_WAIT_SECONDS
     if batch.limit is not None:
         seconds = min(seconds, batch.limit * transport.SERVER_SHARE_OF_TIMEOUT)
     seconds = transport.below_timeout(node_for_key(client, batch.calls[0].keys[0]), seconds)
     return [("WAIT", batch.replicas, max(1, round(seconds * 1000)))]  # 0 would wait indefinitely
-
-
-def _unwrap(reply: Any) -> Any:
-    if isinstance(reply, Exception):
-        raise reply
-    return reply
 
 
 # Vital calls in a task that is cancelled

@@ -12,7 +12,7 @@ from redis.exceptions import NoScriptError, ResponseError
 
 from django_redislock import LockInfo
 from django_redislock.engine.history import STREAMS
-from django_redislock.engine.parsing import pairs, parse_reply
+from django_redislock.engine.parsing import pairs
 from django_redislock.engine.queries import _lock_infos
 from django_redislock.identity import info_text
 from django_redislock.keys import Keys
@@ -90,7 +90,7 @@ class Lock:
 
     def rows(self, *names: str) -> list[LockInfo]:
         locks = [KEYS.of(name) for name in names]
-        return list(_lock_infos(locks, self.ask_rows(*names)).values())
+        return list(_lock_infos(locks, self.ask_rows(*names).encode()).values())
 
     def ask_rows(self, *names: str) -> Any:
         keys = [key for name in names for key in (KEYS.of(name).lock, KEYS.of(name).waiting)]
@@ -101,11 +101,12 @@ class Lock:
     ) -> tuple[str, int, list[str]]:
         """The next cursor, how many locks the bucket has, and its next names."""
         reply = self.ask(NAMES, KEYS.inspect(A.bucket), order, limit, cursor)
-        cursor, total, held = parse_reply(reply)
+        cursor, total, held = json.loads(reply)
         return cursor, total, [name for name, _ in held]
 
     def queue(self, limit: int = 10) -> list[str]:
-        _, rows = parse_reply(self.ask(QUEUE, (A.queue, A.waiting, A.inboxes, A.history), limit))
+        reply = self.ask(QUEUE, (A.queue, A.waiting, A.inboxes, A.history), limit)
+        _, rows = json.loads(reply)
         members = self.client.zrange(A.queue, 0, -1, withscores=True)
         tokens = {came: token for token, came in members}
         return [tokens[float(came)] for came, _ in rows]
@@ -132,7 +133,7 @@ class Lock:
         metadata: int = 1,
     ) -> Any:
         args = (stream, name, count, before, age, metadata)
-        return parse_reply(self.ask(HISTORY, KEYS.inspect(A.bucket), *args))
+        return json.loads(self.ask(HISTORY, KEYS.inspect(A.bucket), *args))
 
     def ends(self) -> list[tuple[str, str]]:
         """The token and the end of each hold: intended ends first, then the others."""
