@@ -16,6 +16,7 @@ from django.utils.translation import ngettext, pgettext
 from .lock_state import (
     COOLDOWN,
     HANDOVER,
+    HELD,
     LATE,
     QUEUED,
     STALE,
@@ -100,18 +101,18 @@ def _advice(info: LockInfo | None, clock: Callable[[datetime], str]) -> Advice:
     if not info.first:
         text = str(HANDOVER.release)
         return Advice(HANDOVER.code, str(HANDOVER.meaning), text)
-    if info.state == "cooldown":
-        return _cooling(info.first)
     overdue = [holding for holding in info.holders if is_overdue(holding)]
     if overdue and len(overdue) < len(info.holders):
         return _some_overdue(overdue, info)
     if overdue:
         return _overdue(overdue)
-    primary = primary_holder(info)
-    if primary and (queued := queued_task(primary)):
-        return _queued(primary, queued, clock)
-    renewed = [holding for holding in info.holders if holding.renewed]
-    return _in_use(renewed) if renewed else _unrenewed(info.holders)
+    state = state_of(info)
+    holders = [holding for holding in info.holders if state_of_holding(holding) is state]
+    if state is COOLDOWN:
+        return _cooling(holders[0])
+    if queued := queued_task(holders[0]):
+        return _queued(holders[0], queued, clock)
+    return _in_use(holders) if state is HELD else _unrenewed(holders)
 
 
 def _cooling(holding: Holding) -> Advice:

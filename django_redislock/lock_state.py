@@ -100,12 +100,13 @@ COOLDOWN = LockState(
 )
 
 STATES = {
-    state.code: state for state in (STALE, LATE, UNRENEWED, HELD, HANDOVER, QUEUED, COOLDOWN)
+    state.code: state for state in (STALE, LATE, HELD, UNRENEWED, HANDOVER, QUEUED, COOLDOWN)
 }
-"""The states by code; those that need attention come first."""
+"""The states by code. A lock with several holders has the first of their states, so a holder that
+may be dead comes first, and then a holder that is running."""
 
 SEVERITY = {code: rank for rank, code in enumerate(STATES)}
-"""The place of each code in that order: 0 needs attention most."""
+"""The place of each code in that order."""
 
 
 def state_of(info: LockInfo) -> LockState:
@@ -128,17 +129,21 @@ def state_of_holding(holding: Holding) -> LockState:
 
 
 def primary_holder(info: LockInfo) -> Holding | None:
-    """Return the holder that a line about the lock shows.
-
-    It is the first stale holder, or else the first holder whose renewal is overdue, or else the
-    first holder that has not released the lock.
-    """
+    """Return the holder that a line about the lock shows: the first of those whose state comes
+    first in `STATES`."""
     if len(info.holders) == 1:
         return info.holders[0]
-    stale = (each for each in info.holders if each.is_stale)
-    overdue = (each for each in info.holders if is_overdue(each))
-    held = (each for each in info.holders if each.timeout)
-    return next(stale, next(overdue, next(held, info.first)))
+
+    def severity(holding: Holding) -> int:
+        return SEVERITY[state_of_holding(holding).code]
+
+    return min(info.holders, key=severity, default=None)
+
+
+def urgency(info: LockInfo, state: LockState | None = None) -> tuple[int, int, str]:
+    """Return a sort key: stale locks, late locks, the locks with the most waiters, the name."""
+    severity = SEVERITY[(state or state_of(info)).code]
+    return min(severity, SEVERITY[LATE.code] + 1), -info.waiters, info.name
 
 
 # Renewal

@@ -10,7 +10,7 @@ from django.db import models
 from django.utils.translation import gettext_lazy as _
 
 from .conf import conf
-from .lock_state import HANDOVER, LATE, SEVERITY, LockState, primary_holder, state_of_holding
+from .lock_state import HANDOVER, LockState, primary_holder, state_of_holding, urgency
 from .text import printable
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class ActiveLock(models.Model):
     expires_at: datetime
     """When its last lease expires."""
 
-    urgency: tuple[int, int, datetime, str]
+    urgency: tuple[int, int, str]
     """A sort key: overdue renewals first, then the locks with the most waiters."""
 
     using: str = ""
@@ -83,6 +83,5 @@ class ActiveLock(models.Model):
             lock.state = state_of_holding(lock.primary) if lock.primary else HANDOVER
             ends = map(attrgetter("expires_at"), info.holders)
             lock.expires_at = max(ends, default=datetime.min.replace(tzinfo=UTC))
-            rank = min(SEVERITY[lock.state.code], SEVERITY[LATE.code] + 1)
-            lock.urgency = rank, -info.waiters, lock.expires_at, name
+            lock.urgency = urgency(info, lock.state)
         return lock

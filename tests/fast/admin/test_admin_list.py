@@ -264,8 +264,8 @@ def test_locks_of_all_aliases_are_in_one_list(other, hold, releaser):
 
     page = releaser.get(LIST)
 
-    assert names_of(page) == ["there", "here"]
-    assert re.findall(r'class="field-using">(\w+)<', text_of(page)) == ["other", "default"]
+    assert names_of(page) == ["here", "there"]
+    assert re.findall(r'class="field-using">(\w+)<', text_of(page)) == ["default", "other"]
     assert f'href="{LIST}there/change/?using=other"' in text_of(page)
     assert f'href="{LIST}here/change/"' in text_of(page)
     assert choices(page, "using") == ["default", "other"]
@@ -330,9 +330,9 @@ def test_a_quorum_lock_is_one_lock_on_its_servers(three_servers, hold, releaser)
     shown = lock_page(releaser, "payout")
     confirmation = releaser.post(RELEASE, {"seen": boxes(releaser)["payout"]})
 
-    assert names_of(page) == ["payout-2", "payout"]
+    assert names_of(page) == ["payout", "payout-2"]
     assert "2 active locks" in text_of(page)
-    assert cells(page, "using") == ["default", "default, second, third"]
+    assert cells(page, "using") == ["default, second, third", "default"]
     assert listed(releaser, using="second") == ["payout"]
     assert "Cache alias default, second, third" in words_of(shown)
     assert json.loads(shown.context["seen"]) == json.loads(confirmation.context["seen"])
@@ -541,4 +541,4 @@ def test_a_page_of_two_locks_makes_few_calls_of_our_own(hold, admin_client):
         page = admin_client.get(LIST)
 
     assert len(page.context["cl"].result_list) == 2
-    assert 0 < calls.total() <= 150, calls.most_common()
+    assert 0 < calls.total() <= 155, calls.most_common()
