@@ -13,11 +13,11 @@ from statistics import median
 from typing import Any, Literal, TypeAlias, get_args
 
 import redis
-from django.core.exceptions import ImproperlyConfigured
-from redis.exceptions import NoPermissionError, RedisError, ResponseError
+from redis.exceptions import AuthenticationError, NoPermissionError, RedisError, ResponseError
 
 from . import clock
 from .backends import Server
+from .conf import conf
 from .engine import queries, store
 from .engine.operations import Batch, Call, Command, Flow, RawCommands
 from .engine.protocol import FINAL_REPLY_TIMEOUT_SECONDS
@@ -39,15 +39,23 @@ MAX_CLOCK_OFFSET_SECONDS = 1.0
 NEARLY_FULL = 0.9
 """The part of maxmemory from which on the check warns."""
 
-RIGHTS = """
-TIME, EVAL return 0, EVALSHA x 0, SET KEY x x, GET KEY, EXISTS KEY, PERSIST KEY,
-PEXPIREAT KEY x, HSET KEY x x x, HGET KEY x, HMGET KEY x, HVALS KEY, HGETALL KEY, HDEL KEY x,
-ZADD KEY x x, ZCOUNT KEY 0 0, ZSCAN KEY 0, ZSCORE KEY x, ZMSCORE KEY x, ZRANGE KEY x x,
-ZRANGEBYSCORE KEY x x, ZREM KEY x,
-RPUSH KEY x, PEXPIRE KEY 1000, BLPOP KEY 0.01, DEL KEY
-"""
-"""The commands that locks need, with KEY for a new key. A server checks the rights first, so those
-that write have an invalid argument. RPUSH has none, but what it writes is removed, or expires."""
+RIGHTS: Mapping[tuple[str, ...], tuple[str, ...]] = {
+    (): ("TIME",),
+    ("return 0", "0"): ("EVAL",),
+    ("x", "0"): ("EVALSHA",),
+    ("KEY",): ("EXISTS", "GET", "HGETALL", "HVALS", "PERSIST"),
+    ("KEY", "x"): (
+        *("BLPOP", "HDEL", "HGET", "HMGET", "PEXPIREAT", "RPUSH"),
+        *("ZMSCORE", "ZREM", "ZSCAN", "ZSCORE"),
+    ),
+    ("KEY", "x", "x"): ("SET", "ZADD", "ZCOUNT", "ZRANGE", "ZRANGEBYSCORE"),
+    ("KEY", "x", "x", "x"): ("HSET",),
+    ("KEY", "1000"): ("PEXPIRE",),
+    ("KEY", "KEY"): ("DEL",),
+}
+"""The commands that locks need, by their arguments in a test, with KEY for a new key. A server
+checks the rights first, so those that write have an invalid argument. RPUSH has none, but what it
+writes is removed, or expires."""
 
 Status: TypeAlias = Literal["ok", "unknown", "warning", "failed"]
 STATUSES: tuple[Status, ...] = get_args(Status)
@@ -90,8 +98,6 @@ class Finding:
     @property
     def remedy(self) -> str:
         """The action to take after a warning or a failure. An empty string otherwise."""
-        if needs := self.facts.get("needs"):
-            return f"Grant the user {needs}."
         return REMEDIES[self.id] if self.status in ("warning", "failed") else ""
 
 
@@ -174,10 +180,19 @@ def examine(server: Server, timeout: float) -> Flow[Health]:
 def unreached(server: Server, error: Exception, **results: Result) -> Health:
     """Return the results if that error keeps the client from being created or from connecting."""
     facts = {"address": server.address, "error": type(error).__name__}
-    results["connection"] = "failed", f"The server is unreachable: {_describe(error)}.", facts
-    if isinstance(error, ImproperlyConfigured):
+    results["connection"] = "failed", unreachable_text(server.alias, error), facts
+    if not isinstance(error, RedisError):
         results["client"] = "failed", f"No client can be created: {_describe(error)}.", {}
     return Health(server.alias, _findings(results))
+
+
+def unreachable_text(alias: str, error: Exception) -> str:
+    """Return a sentence on why the locks of a cache alias cannot be reached."""
+    if not isinstance(error, AuthenticationError):
+        return f"The locks on {alias!r} can't be reached: {_describe(error)}."
+    is_own = alias == conf.cache and conf.client
+    setting = "REDISLOCK_CLIENT" if is_own else f"CACHES[{alias!r}]"
+    return f"The server refuses the user name or the password of {setting}: {_describe(error)}."
 
 
 def _worst(addresses: Sequence[str | None], findings: Sequence[Finding]) -> Finding:
@@ -197,8 +212,9 @@ def _findings(results: Mapping[str, Result]) -> tuple[Finding, ...]:
 
 
 def _examine_node(server: Server, deadline: float) -> Flow[tuple[Finding, ...]]:
-    results = {"client": _client(server)}
+    results: dict[str, Result] = {}
     try:
+        results["client"] = _client(server)
         results |= yield from _measure(server.routing_key, deadline)
     except Exception as error:  # noqa: BLE001  any of them also ends every attempt to lock
         return unreached(server, error, **results).findings
@@ -223,11 +239,8 @@ def _describe(error: Exception) -> str:
 
 def _client(server: Server) -> Result:
     pool = server.client.connection_pool
-    try:
-        # Only a connection has the defaults, which differ between releases. It does not connect.
-        timeout = pool.connection_class(**pool.connection_kwargs).socket_timeout
-    except Exception as error:  # noqa: BLE001  the options of CACHES can be anything
-        return "failed", f"The options of the alias make no connection: {_describe(error)}.", {}
+    # Only a connection has the defaults, which differ between releases. It does not connect.
+    timeout = pool.connection_class(**pool.connection_kwargs).socket_timeout
     version, connections = redis.__version__, int(pool.max_connections)
     facts = {"redis_py": version, "socket_timeout": timeout, "max_connections": connections}
     if timeout is None:
@@ -305,8 +318,9 @@ def _locking(request: store.AcquireRequest, deadline: float) -> Flow[Result]:
 def _scripts(server: Server, key: str, deadline: float) -> Flow[Result]:
     """Send `RIGHTS` to find out which commands, and which keys, the user may not use."""
     commands: dict[str, Command] = {}
-    for words in map(str.split, RIGHTS.split(",")):
-        commands[words[0]] = tuple(key if word == "KEY" else word for word in words)
+    for arguments, names in RIGHTS.items():
+        of_key = [key if each == "KEY" else each for each in arguments]
+        commands |= {name: (name, *of_key) for name in names}
     limit = _remaining_seconds(deadline)
     received = yield RawCommands(tuple(commands.values()), limit, server.routing_key)
     replies = dict(zip(commands, received, strict=True))
@@ -340,8 +354,7 @@ def read_info(server: Server, limit: float = store.REPLY_TIMEOUT_SECONDS) -> Flo
 
 def _refused(command: str, error: Exception) -> Result:
     """Return the result of a check whose command got an error instead of a reply."""
-    facts = {"needs": f"+{command.lower()}"} if isinstance(error, NoPermissionError) else {}
-    return "unknown", f"The server refuses {command}: {_describe(error)}.", facts
+    return "unknown", f"The server refuses {command}: {_describe(error)}.", {}
 
 
 def _eviction(info: Mapping[str, Any]) -> Result:

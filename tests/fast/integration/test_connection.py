@@ -339,7 +339,8 @@ def test_each_shard_stores_a_part_of_the_locks(alias_on, own_server, own_redis):
         own_redis.execute_command("ACL", "SETUSER", "default", "-info")
         eviction = own.health().get("eviction")
         own_redis.execute_command("ACL", "SETUSER", "default", "+info")
-        assert (eviction.status, eviction.remedy) == ("unknown", "Grant the user +info.")
+        assert eviction.status == "unknown"
+        assert "'info'" in eviction.summary
 
 
 def test_the_health_check_interval_of_the_alias_is_used(alias_on, own_server, own_redis):
