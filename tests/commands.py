@@ -13,7 +13,7 @@ import sys
 import termios
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, redirect_stderr, redirect_stdout, suppress
 from html import unescape
 from io import StringIO
@@ -27,7 +27,6 @@ from rich.cells import cell_len
 from textual.pilot import Pilot
 
 from django_redislock import locks
-from django_redislock.management.subcommands import watch as watch_subcommand
 from django_redislock.management.watch_app import WatchApp
 
 from .tools import ROOT, wait_until
@@ -102,7 +101,9 @@ def call_on_terminal(*arguments: str, columns: int = 80, **environment: str) -> 
     with pytest.MonkeyPatch.context() as patch:
         for name in UNWANTED:
             patch.delenv(name, raising=False)
-        for name, value in ({"COLUMNS": str(columns), "NO_COLOR": "1"} | environment).items():
+        for name, value in (
+            {"COLUMNS": str(columns), "DJANGO_COLORS": "nocolor"} | environment
+        ).items():
             patch.setenv(name, value)
         call_command("locks", *arguments, stdout=out)
     return out.getvalue()
@@ -149,10 +150,10 @@ class Screen:
 
 @asynccontextmanager
 async def watch_screen(
-    *, columns: int = 100, rows: int = 24, limit: int = 100, interval: float = 0.1
+    *, columns: int = 100, rows: int = 24, interval: float = 0.1
 ) -> AsyncIterator[Screen]:
     """Run the full screen of `locks watch` without a terminal."""
-    app = WatchApp(locks, None, limit, interval)
+    app = WatchApp(locks, None, interval)
     async with app.run_test(size=(columns, rows), notifications=True) as pilot:
         yield Screen(pilot)
 
@@ -166,20 +167,6 @@ def draw(*, as_svg: bool = False, **options: float) -> str:
             return screen.app.export_screenshot(title="manage.py locks watch") if as_svg else text
 
     return asyncio.run(first())
-
-
-def watch(*steps: Callable[[], object], arguments: Sequence[str] = ()) -> list[str]:
-    """Run `locks watch` in this process, and a step after each list. Return the lines."""
-    todo = iter(steps)
-
-    def next_step(seconds: float) -> None:
-        if (step := next(todo, None)) is None:
-            raise KeyboardInterrupt
-        step()
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(watch_subcommand, "sleep", next_step)
-        return call("watch", *arguments).splitlines()
 
 
 class Terminal:

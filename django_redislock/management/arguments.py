@@ -3,22 +3,19 @@
 from argparse import ArgumentTypeError
 from collections.abc import Callable
 from functools import partial
-from typing import TypeVar
+from typing import Any
 
 from django.core.management.base import CommandParser
 
 from .. import validators
 from ..names import check_name
-from ..text import parse_duration, printable
+from ..text import parse_duration
 
 NOT_DONE, USAGE = 1, 2
 """Exit statuses: the lock is not held, or the operation failed; wrong usage."""
 
 MAX_ROWS = 10_000
 """The largest ``--limit``, so that no command takes much memory."""
-
-T = TypeVar("T")
-N = TypeVar("N", int, float)
 
 
 def add_pattern(parser: CommandParser) -> None:
@@ -32,19 +29,19 @@ def add_format(parser: CommandParser, *formats: str) -> None:
     parser.add_argument("--format", choices=formats, default=formats[0], help=help_text)
 
 
-def argument(convert: Callable[[str], T]) -> Callable[[str], T]:
+def argument(convert: Callable[[str], Any]) -> Callable[[str], Any]:
     """Return a type for argparse that prints the text of a `ValueError`."""
 
-    def converted(text: str) -> T:
+    def converted(text: str) -> Any:
         try:
             return convert(text)
         except ValueError as error:
-            raise ArgumentTypeError(printable(error)) from error
+            raise ArgumentTypeError(str(error)) from error
 
     return converted
 
 
-def between(lowest: float, highest: float, parse: Callable[[str], N], text: str) -> N:
+def between(lowest: float, highest: float, parse: Callable[[str], float], text: str) -> float:
     number = parse(text)
     if not lowest <= number <= highest:
         raise ValueError(f"must be from {lowest:,} to {highest:,}, got {text}")

@@ -9,7 +9,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from signal import SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2
 from types import FrameType
@@ -39,7 +39,7 @@ class ChildProcess:
     At a terminal, it stays in the process group of the job, for Ctrl-C and Ctrl-Z.
     """
 
-    def __init__(self, argv: Sequence[str], environment: Mapping[str, str]) -> None:
+    def __init__(self, argv: Sequence[str], **environment: str) -> None:
         self._has_group = not any(map(os.isatty, (0, 1, 2)))
         self._popen = subprocess.Popen(  # noqa: S603  the caller chose the command
             [sys.executable, "-I", "-S", __file__, str(os.getpid()), *argv],

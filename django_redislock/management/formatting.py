@@ -1,7 +1,7 @@
 """Locks and events as table rows, sentences and JSON."""
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from difflib import get_close_matches
@@ -10,20 +10,18 @@ from typing import Any
 from django.core.management.base import BaseCommand
 from django.utils.timezone import localtime
 
-from ..lock_state import (
-    LATE,
-    QUEUED,
-    SEVERITY,
-    STALE,
-    primary_holder,
-    state_of,
-    state_of_holding,
-    was_renewed,
-)
+from ..lock_state import QUEUED, STALE, primary_holder, state_of, state_of_holding, was_renewed
 from ..manager import LockManager
 from ..snapshots import Event, Holding, LockInfo, Waiter
-from ..text import age, holder_text, printable, redacted_metadata, short_duration, task_text
-from .output import Row, plain, write_table
+from ..text import (
+    age,
+    holder_text,
+    printable,
+    redacted_metadata,
+    short_duration,
+    task_text,
+)
+from .output import write_table
 
 HEADER = ("NAME", "STATE", "KIND", "HOLDER", "TASK", "AGE", "LEFT", "WAITERS", "FENCE")
 EVENT_HEADER = ("AT", "OUTCOME", "NAME", "HELD", "WAITED", "HOLDER", "TASK", "FENCE")
@@ -36,11 +34,6 @@ OUTCOMES = ("released", "passed", "expired", "lost", "forced", "refused", "skipp
 
 SEVERITIES = {"expired": "WARNING", "lost": "ERROR", "forced": "ERROR"}
 """The style of Django for an outcome, if it has one."""
-
-
-def urgency(info: LockInfo) -> tuple[int, int, str]:
-    """Return a sort key: stale locks, late locks, the locks with the most waiters, the name."""
-    return min(SEVERITY[state_of(info).code], SEVERITY[LATE.code] + 1), -info.waiters, info.name
 
 
 def lock_cells(info: LockInfo) -> tuple[str, ...]:
@@ -74,11 +67,7 @@ def write_json(command: BaseCommand, facts: Iterable[dict[str, Any]]) -> None:
 
 def json_text(facts: dict[str, Any]) -> str:
     """Return JSON in ASCII, which cannot change the state of a terminal."""
-    text = json.dumps(facts, default=datetime.isoformat)
-    if r"\ud" in text:  # many programs refuse a text with a lone surrogate
-        whole = json.dumps(facts, default=datetime.isoformat, ensure_ascii=False)
-        text = json.dumps(json.loads(whole.encode(errors="replace")))
-    return text
+    return json.dumps(facts, default=datetime.isoformat)
 
 
 def lock_facts(info: LockInfo) -> dict[str, Any]:
@@ -92,15 +81,12 @@ def record_facts(record: Holding | Waiter | Event) -> dict[str, Any]:
     return asdict(record) | {"metadata": redacted_metadata(record.metadata)}
 
 
-def write_events(command: BaseCommand, events: Iterable[Event]) -> None:
+def write_events(command: BaseCommand, events: Sequence[Event]) -> None:
     """Write a table of events."""
     moment = short_moment_text if command.stdout.isatty() else moment_text
-
-    def row(event: Event) -> Row:
-        paint = getattr(command.style, SEVERITIES.get(event.outcome, ""), plain)
-        return paint, event_cells(event, moment)
-
-    write_table(command, EVENT_HEADER, map(row, events))
+    rows = [event_cells(event, moment) for event in events]
+    styles = [SEVERITIES.get(event.outcome, "") for event in events]
+    write_table(command, [EVENT_HEADER, *rows], *styles)
 
 
 def event_cells(event: Event, moment: Callable[[datetime], str]) -> tuple[str, ...]:
@@ -149,10 +135,9 @@ def hold_text(name: str, holding: Holding) -> str:
 
 def similar_names_text(manager: LockManager, name: str) -> str:
     """Return a question that suggests names of locks, or an empty string."""
-    known = [info.name for info in manager.page(stop=KNOWN_NAMES).infos]
-    known += [event.name for event in manager.history(limit=KNOWN_NAMES)]
-    names = [each for each in dict.fromkeys(known) if each != name]
+    names = [info.name for info in manager.page(stop=KNOWN_NAMES).infos]
+    names += [event.name for event in manager.history(limit=KNOWN_NAMES)]
     similar = [each for each in names if name.lower() in each.lower()]
     similar += get_close_matches(name, names, MAX_SUGGESTIONS, 0.7)
-    shown = [printable(each) for each in dict.fromkeys(similar)][:MAX_SUGGESTIONS]
+    shown = [printable(each) for each in dict.fromkeys(similar) if each != name][:MAX_SUGGESTIONS]
     return f". Did you mean {' or '.join(shown)}?" if shown else ""

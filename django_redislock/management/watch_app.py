@@ -3,15 +3,12 @@
 import asyncio
 import signal
 import time
-from collections.abc import Callable, Sequence
-from concurrent.futures import Future
+from collections.abc import Sequence
 from contextlib import suppress
 from io import StringIO
-from threading import Thread
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from django.core.management.base import BaseCommand, CommandError
-from django.template.defaultfilters import pluralize
 from django.utils import translation
 from redis.exceptions import RedisError
 from rich.text import Text
@@ -23,7 +20,8 @@ from textual.screen import ModalScreen
 from textual.widgets import Footer, Input, OptionList, Static
 from textual.widgets.option_list import Option
 
-from ..lock_state import LATE, STALE, state_of
+from ..health import unreachable_text
+from ..lock_state import urgency
 from ..manager import LockManager
 from ..snapshots import Event, LockInfo, Page
 from ..text import any_of, error_text, printable, short_duration
@@ -34,8 +32,9 @@ from .subcommands import release, show
 STYLES = {"WARNING": "#e0b350", "ERROR": "bold #ff7b72"}
 """Colours that can be read on a selected line, too."""
 
-MAX_EVENTS = 100
-"""How many of the latest events a read asks for. The screen shows only matching locks."""
+MAX_LOCKS, MAX_EVENTS = 200, 100
+"""How many locks, and how many of the latest events, a read asks for. The screen shows only the
+events of matching locks."""
 
 
 class Dialog(ModalScreen[bool]):
@@ -71,7 +70,7 @@ class LockList(OptionList):
 class WatchApp(App[Exception]):
     """Shows the locks again and again. It returns the unexpected error that ended it, if any.
 
-    Other threads make the requests to Redis, so that a slow server does not block the keyboard.
+    A thread makes the requests to Redis, so that a slow server does not block the keyboard.
     """
 
     ENABLE_COMMAND_PALETTE = False
@@ -94,12 +93,9 @@ class WatchApp(App[Exception]):
         Binding("ctrl+z", "suspend_process", show=False, priority=True),
     ]
 
-    def __init__(
-        self, manager: LockManager, pattern: str | None, limit: int, interval: float
-    ) -> None:
+    def __init__(self, manager: LockManager, pattern: str | None, interval: float) -> None:
         super().__init__()
-        self.manager, self.pattern, self.limit = manager, pattern, limit
-        self.interval = interval
+        self.manager, self.pattern, self.interval = manager, pattern, interval
         self.infos: list[LockInfo] = []
         self.read_at = time.monotonic()
         self.read_now = asyncio.Event()
@@ -127,33 +123,35 @@ class WatchApp(App[Exception]):
     @work
     async def keep_reading(self) -> None:
         while True:
-            pattern = self.pattern
             try:
-                page = await in_thread(self.manager.page, pattern, stop=self.limit)
-                events = await in_thread(self.manager.history, limit=MAX_EVENTS)
+                page = await asyncio.to_thread(self.manager.page, self.pattern, stop=MAX_LOCKS)
+                events = await asyncio.to_thread(self.manager.history, limit=MAX_EVENTS)
             except RedisError as error:
                 self.show_trouble(error)
             except Exception as error:  # noqa: BLE001  the command raises it
                 self.exit(error)
                 return
             else:
-                if pattern == self.pattern:  # else a search has begun
-                    self.show(page, events)
+                self.show(page, events)
             with suppress(TimeoutError):
                 await asyncio.wait_for(self.read_now.wait(), self.interval)
             self.read_now.clear()
 
     def show_trouble(self, error: RedisError) -> None:
-        text = "Redis is unreachable"
+        text = error_text(unreachable_text(self.manager.alias, error))
         if self.infos:
-            text += f"; read {short_duration(time.monotonic() - self.read_at)} ago"
-        self.summary.update(Text(f"{text}: {error_text(error)}", STYLES["ERROR"]))
+            text = f"Read {short_duration(time.monotonic() - self.read_at)} ago. {text}"
+        self.summary.update(Text(text, STYLES["ERROR"]))
 
     def show(self, page: Page, events: Sequence[Event]) -> None:
-        alias = printable(self.manager.alias)
-        self.summary.update(f"{summary_text(page)}. On {alias}, every {self.interval:g}s.")
+        stale = sum(info.is_stale for info in page.infos)
+        waiters = sum(info.waiters for info in page.infos)
+        self.summary.update(
+            f"{len(page.infos)} of {page.total} locks, {stale} stale, {waiters} waiting. "
+            f"On {printable(self.manager.alias)}, every {self.interval:g}s."
+        )
         self.read_at = time.monotonic()
-        self.show_locks(sorted(page.infos, key=formatting.urgency))
+        self.show_locks(sorted(page.infos, key=urgency))
         matches = any_of((self.pattern or "*",)).match
         shown = [event for event in events if matches(event.name)]
         moment = formatting.short_moment_text
@@ -173,7 +171,7 @@ class WatchApp(App[Exception]):
         self.header.update(header if lines else "No active locks.")
         self.infos = infos
         self.lock_list.set_options(
-            Option(Text(line, style_of(info), no_wrap=True))
+            Option(Text(line, STYLES["ERROR"] if info.is_stale else "", no_wrap=True))
             for line, info in zip(lines, infos, strict=True)
         )
         names = [info.name for info in infos]
@@ -189,7 +187,7 @@ class WatchApp(App[Exception]):
     @work
     async def on_option_list_option_selected(self) -> None:
         if info := self.selected:
-            self.push_screen(Dialog(await in_thread(self.details, info.name)))
+            self.push_screen(Dialog(await asyncio.to_thread(self.details, info.name)))
 
     @translation.override(None)  # The command has it, but a thread does not inherit it.
     def details(self, name: str) -> str:
@@ -208,7 +206,7 @@ class WatchApp(App[Exception]):
         holds = [release.Hold.of(info.name, holding) for holding in info.holders]
         question = "\n".join([*release.explanation(holds), release.question(holds)])
         if await self.push_screen_wait(Question(question)):
-            _, failures = await in_thread(release.release, self.manager, holds)
+            _, failures = await asyncio.to_thread(release.release, self.manager, holds)
             self.read_now.set()
             if failures:
                 self.notify("\n".join(failures), severity="error", markup=False)
@@ -219,35 +217,3 @@ class WatchApp(App[Exception]):
         self.pattern = (text if has_wildcards else f"*{text}*") if text else None
         self.read_now.set()
         self.lock_list.focus()
-
-
-async def in_thread(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """Like `asyncio.to_thread()`, but the program can end before the call ends."""
-    result: Future[Any] = Future()
-    result.set_running_or_notify_cancel()
-
-    def call() -> None:
-        try:
-            result.set_result(function(*args, **kwargs))
-        except BaseException as error:  # noqa: BLE001  the caller raises it
-            result.set_exception(error)
-
-    Thread(target=call, daemon=True).start()
-    return await asyncio.wrap_future(result)
-
-
-def summary_text(page: Page) -> str:
-    """Return how many locks are held, stale and waited for."""
-    total = f"{page.total} lock{pluralize(page.total)}"
-    if len(page.infos) < page.total:
-        total = f"{len(page.infos)} of {total}"
-    stale = sum(state_of(info) is STALE for info in page.infos)
-    waiters = sum(info.waiters for info in page.infos)
-    return f"{total}, {stale} stale, {waiters} waiter{pluralize(waiters)}"
-
-
-def style_of(info: LockInfo) -> str:
-    state = state_of(info)
-    if state is STALE:
-        return STYLES["ERROR"]
-    return STYLES["WARNING"] if state is LATE or info.waiters else ""

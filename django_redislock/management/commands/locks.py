@@ -1,6 +1,5 @@
 """`manage.py locks`: lock operations in the terminal and for scripts."""
 
-import os
 import sys
 from argparse import SUPPRESS
 from io import TextIOWrapper
@@ -9,9 +8,9 @@ from typing import Any
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError, CommandParser, no_translations
-from django.core.management.color import no_style
 from redis.exceptions import RedisError
 
+from ...health import unreachable_text
 from ...manager import locks
 from ...text import error_text, printable
 from ..output import checked_output
@@ -26,14 +25,6 @@ class Command(BaseCommand):
     # A failing check of another app must not prevent a look at the locks.
     requires_system_checks = ()
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        # Python has no stream if the shell closed it (2>&-).
-        for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
-            if getattr(sys, name) is None:
-                null = os.open(os.devnull, os.O_RDWR)
-                setattr(sys, name, os.fdopen(null, mode, closefd=False))
-        super().__init__(*args, **kwargs)
-
     def add_arguments(self, parser: CommandParser) -> None:
         escape_errors(parser)
         subparsers = parser.add_subparsers(dest="subcommand", required=True, metavar="SUBCOMMAND")
@@ -43,11 +34,7 @@ class Command(BaseCommand):
             module.add_arguments(subparser)
             add_common_arguments(subparser)
 
-    is_command_line = False
-    """Whether a shell started the command, and not `call_command`."""
-
     def run_from_argv(self, argv: list[str]) -> None:
-        self.is_command_line = True
         for stream in (sys.stdout, sys.stderr):
             if isinstance(stream, TextIOWrapper):
                 stream.reconfigure(errors="backslashreplace")
@@ -55,17 +42,12 @@ class Command(BaseCommand):
 
     @no_translations
     def handle(self, *args: Any, **options: Any) -> None:
-        if os.environ.get("NO_COLOR") and not options["force_color"]:
-            self.style, self.stderr.style_func = no_style(), None
         manager = locks.using(options["using"])
         try:
             with checked_output(self):
                 SUBCOMMANDS[options["subcommand"]].run(self, manager, options)
-        except RedisError as error:
-            text = error_text(f"The locks on {manager.alias!r} can't be reached: {error}")
-            raise CommandError(text) from None
-        except ImproperlyConfigured as error:
-            raise CommandError(error_text(error)) from None
+        except (RedisError, ImproperlyConfigured) as error:
+            raise CommandError(error_text(unreachable_text(manager.alias, error))) from None
 
 
 def escape_errors(parser: CommandParser) -> None:

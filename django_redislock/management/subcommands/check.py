@@ -8,13 +8,11 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from ...health import Health
 from ...manager import LockManager
 from ...text import printable
-from ..arguments import NOT_DONE, add_format
+from ..arguments import add_format
 from ..formatting import json_text
 from ..output import checked_output, table_lines
 
 HELP = "Check whether locking works, and what could make it fail."
-
-HEADER = ("CHECK", "STATUS", "FOUND")
 
 
 def add_arguments(parser: CommandParser) -> None:
@@ -27,23 +25,21 @@ def add_arguments(parser: CommandParser) -> None:
 def run(command: BaseCommand, manager: LockManager, options: dict[str, Any]) -> None:
     health = manager.health()
     with checked_output(command):
-        command.stdout.write(as_json(health) if options["format"] == "json" else as_table(health))
+        is_json = options["format"] == "json"
+        findings = [asdict(each) | {"remedy": each.remedy} for each in health.findings]
+        facts = {"alias": health.alias, "status": health.status, "findings": findings}
+        command.stdout.write(json_text(facts) if is_json else as_table(health))
     statuses = {"failed", options["fail_on"]}
     bad = [f"{each.id} ({each.status})" for each in health.findings if each.status in statuses]
     if bad:
-        raise CommandError(f"Locks on {health.alias!r}: {', '.join(bad)}", returncode=NOT_DONE)
+        raise CommandError(f"Locks on {health.alias!r}: {', '.join(bad)}")
 
 
 def as_table(health: Health) -> str:
     """Return a line for each check, and below it the remedy if there is one."""
-    rows = [HEADER]
+    rows = [("CHECK", "STATUS", "FOUND")]
     for finding in health.findings:
         rows.append((finding.id, finding.status, printable(finding.summary)))
         if finding.remedy:
             rows.append(("", "", f"Remedy: {printable(finding.remedy)}"))
     return "\n".join(table_lines(rows))
-
-
-def as_json(health: Health) -> str:
-    findings = [asdict(each) | {"remedy": each.remedy} for each in health.findings]
-    return json_text({"alias": health.alias, "status": health.status, "findings": findings})

@@ -17,31 +17,28 @@ from ...snapshots import Event
 from ...text import any_of
 from ...validators import MAX_LEASE_SECONDS
 from ..arguments import add_format, add_pattern, duration, limit
-from ..formatting import OUTCOMES, json_text, record_facts, write_events, write_json
+from ..formatting import OUTCOMES, record_facts, write_events, write_json
 
 HELP = "List the recorded events of locks, the latest first."
 
 
 def add_arguments(parser: CommandParser) -> None:
     add_pattern(parser)
-    help_text = f"Only these outcomes: {', '.join(OUTCOMES)}. Write it after PATTERN."
+    help_text = f"Only this outcome; can be repeated: {', '.join(OUTCOMES)}."
     parser.add_argument(
-        "--outcome", nargs="+", action="extend", choices=OUTCOMES, metavar="O", help=help_text
+        "--outcome", action="append", choices=OUTCOMES, metavar="O", help=help_text
     )
     help_text = "Only the last D: 90s, 5m, 2h, 1d."
     parser.add_argument("--since", type=duration, default=math.inf, metavar="D", help=help_text)
     help_text = "At most N events; default: %(default)s."
     parser.add_argument("--limit", type=limit, default=100, metavar="N", help=help_text)
-    add_format(parser, "table", "json", "jsonl")
+    add_format(parser, "table", "json")
 
 
 def run(command: BaseCommand, manager: LockManager, options: dict[str, Any]) -> None:
     events = matching_events(manager, options)
     if options["format"] == "json":
         write_json(command, map(record_facts, events))
-    elif options["format"] == "jsonl":
-        for event in events:
-            command.stdout.write(json_text(record_facts(event)))
     elif events:
         write_events(command, events)
     else:

@@ -1,17 +1,16 @@
 """`locks list`: a table of the active locks, or JSON."""
 
-from collections.abc import Iterable
 from heapq import nsmallest
 from itertools import count
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandParser
 
+from ...lock_state import urgency
 from ...manager import LockManager
-from ...snapshots import LockInfo, Page
 from ..arguments import add_format, add_pattern, limit
-from ..formatting import HEADER, lock_cells, lock_facts, urgency, write_json
-from ..output import plain, write_table
+from ..formatting import HEADER, lock_cells, lock_facts, write_json
+from ..output import write_table
 
 DEFAULT_ROWS = 1000
 """Rows of the table without --limit, so that a long list takes little memory."""
@@ -22,31 +21,23 @@ HELP = "List the active locks: stale locks first, then the locks with the most w
 def add_arguments(parser: CommandParser) -> None:
     add_pattern(parser)
     add_format(parser, "table", "json")
-    parser.add_argument(
-        "--limit", type=limit, metavar="N", help="At most N locks, whose leases expire first."
-    )
+    help_text = f"At most the first N locks; default: {DEFAULT_ROWS:,} in a table, all in JSON."
+    parser.add_argument("--limit", type=limit, metavar="N", help=help_text)
 
 
 def run(command: BaseCommand, manager: LockManager, options: dict[str, Any]) -> None:
-    pattern, limit = options["pattern"], options["limit"]
-    page = manager.page(pattern, stop=limit) if limit else None
+    infos, limit, read = manager.active(options["pattern"]), options["limit"], count()
     if options["format"] == "json":
-        write_json(command, map(lock_facts, page.infos if page else manager.active(pattern)))
+        first = nsmallest(limit, infos, key=urgency) if limit else infos
+        write_json(command, map(lock_facts, first))
         return
-    page = page or first_page(manager.active(pattern))
-    infos, red = sorted(page.infos, key=urgency), command.style.ERROR
-    if infos:
-        rows = [(red if info.is_stale else plain, lock_cells(info)) for info in infos]
-        write_table(command, HEADER, rows)
+    counted = (info for info, _ in zip(infos, read, strict=False))
+    shown = nsmallest(limit or DEFAULT_ROWS, counted, key=urgency)
+    if shown:
+        styles = ["ERROR" if info.is_stale else "" for info in shown]
+        write_table(command, [HEADER, *map(lock_cells, shown)], *styles)
     else:
         command.stdout.write("No active locks.")
-    if more := page.total - len(infos):
+    if more := next(read) - len(shown):
         text = f"and {more:,} more. Give a PATTERN, a larger --limit, or --format json."
         command.stdout.write(text)
-
-
-def first_page(infos: Iterable[LockInfo]) -> Page:
-    """Return the first rows of a table of very many locks."""
-    read = count()
-    counted = (info for info, _ in zip(infos, read, strict=False))
-    return Page(tuple(nsmallest(DEFAULT_ROWS, counted, key=urgency)), total=next(read))

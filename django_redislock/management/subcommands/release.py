@@ -3,7 +3,6 @@
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from itertools import chain
 from typing import Any, NamedTuple
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
@@ -15,7 +14,7 @@ from ...snapshots import Holding
 from ...text import age, any_of, error_text, printable
 from ..arguments import NOT_DONE, USAGE, duration, name, pattern
 from ..formatting import hold_text, similar_names_text
-from ..output import checked_output, plain
+from ..output import checked_output
 
 HELP = "Force-release locks. This does not stop their holders."
 
@@ -29,12 +28,10 @@ class Hold(NamedTuple):
     token: str
     text: str
     is_stale: bool
-    is_in_cooldown: bool
 
     @classmethod
     def of(cls, name: str, holding: Holding) -> "Hold":
-        text = hold_text(name, holding)
-        return cls(name, holding.token, text, holding.is_stale, not holding.timeout)
+        return cls(name, holding.token, hold_text(name, holding), holding.is_stale)
 
 
 def add_arguments(parser: CommandParser) -> None:
@@ -63,25 +60,19 @@ def run(command: BaseCommand, manager: LockManager, options: dict[str, Any]) -> 
         raise CommandError(text, returncode=USAGE)
     failures: list[str] = []
     found = matching_holds(manager, options, failures)
-    first = next(found, None)
-    if first is None:
-        if not failures:
-            command.stdout.write("No active lock matches.")
-    elif options["dry_run"]:
-        report(command, "Would release", chain([first], found))
-    else:
-        holds = [first, *found]
+    if options["dry_run"]:
+        report(command, "Would release", found)  # there can be very many
+    elif holds := [*found]:
         if not options["yes"]:
             confirm(command, holds)
         released, changed = release(manager, holds)
         failures += changed
-        try:
-            with checked_output(command):
-                report(command, "Released", released)
-        except CommandError as error:
-            failures.append(f"Holders released: {len(released)}. The output failed: {error}")
+        with checked_output(command):
+            report(command, "Released", released)
+    elif not failures:
+        command.stdout.write("No active lock matches.")
     if failures:
-        raise CommandError("\n".join(failures), returncode=NOT_DONE)
+        raise CommandError("\n".join(failures))
 
 
 def matching_holds(
@@ -116,7 +107,7 @@ def matches(holding: Holding, options: dict[str, Any]) -> bool:
 
 
 def confirm(command: BaseCommand, holds: Sequence[Hold]) -> None:
-    if not sys.stdin.isatty():
+    if not (sys.stdin and sys.stdin.isatty()):
         raise CommandError("Not released: no terminal for confirmation. Use --yes.")
     for line in explanation(holds):
         command.stdout.write(line)
@@ -124,15 +115,12 @@ def confirm(command: BaseCommand, holds: Sequence[Hold]) -> None:
     with suppress(EOFError, KeyboardInterrupt):
         answer = input(f"{question(holds)} ")
     if answer.strip().lower() not in ("y", "yes"):
-        command.stderr.write("Nothing was released.", style_func=plain)
+        command.stderr.write("Nothing was released.", style_func=str)
         sys.exit(NOT_DONE)
 
 
-def explanation(holds: Sequence[Hold]) -> Iterator[str]:
-    for hold in holds:
-        yield f"To be released: {hold.text}"
-    if not all(hold.is_in_cooldown for hold in holds):
-        yield WARNING
+def explanation(holds: Sequence[Hold]) -> list[str]:
+    return [*(f"To be released: {hold.text}" for hold in holds), WARNING]
 
 
 def question(holds: Sequence[Hold]) -> str:

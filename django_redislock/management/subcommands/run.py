@@ -1,20 +1,22 @@
 """`locks run`: run a command while a lock is held, and end it if the lock is lost."""
 
 import signal
-import threading
 import time
 import uuid
 from argparse import Namespace
 from contextlib import suppress
+from pathlib import Path
 from queue import Empty, SimpleQueue
 from types import FrameType
 from typing import Any, NoReturn
 
-from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.exceptions import ImproperlyConfigured
+from django.core.management.base import BaseCommand, CommandParser
 from redis.exceptions import RedisError
 
 from ...engine.store import REPLY_TIMEOUT_SECONDS
 from ...exceptions import LockError, LockLost
+from ...health import unreachable_text
 from ...lock_state import primary_holder
 from ...lock_types import Mutex
 from ...manager import LockManager
@@ -23,14 +25,8 @@ from ...text import error_text, printable, short_duration
 from ..arguments import NOT_DONE, duration, exit_status, lease, name
 from ..child_process import ChildProcess, signal_handler
 from ..formatting import hold_text
-from ..output import plain
 
 HELP = "Run a command while a lock is held, and stop it if the lock is lost."
-
-USAGE_LINE = (
-    "%(prog)s NAME [--timeout S] [--wait S | --skip] [--grace S] [--conflict-exit-code N]"
-    " [--using A] -- COMMAND..."
-)
 
 LOST = 75
 """The exit status if the lock was lost: EX_TEMPFAIL of sysexits.h, "try again later"."""
@@ -41,12 +37,12 @@ SIGNALLED = 128
 POLL_SECONDS = 0.1
 """Between two checks of the lock and the command. A signal is forwarded at once."""
 
-MAX_COMMAND_CHARACTERS = 200
-"""Of the command in the metadata, which have a limit."""
-
 
 def add_arguments(parser: CommandParser) -> None:
-    parser.usage = USAGE_LINE
+    parser.usage = (
+        "%(prog)s NAME [--timeout S] [--wait S | --skip] [--grace S] [--conflict-exit-code N]"
+        " [--using A] -- COMMAND..."
+    )
     parser.epilog = (
         "Exit status: of the command, 128 + n for signal n; 126 it cannot be executed, 127 not"
         f" found; {LOST} the lock was lost; 1 the lock was not acquired, or Redis is unreachable;"
@@ -71,16 +67,14 @@ def add_arguments(parser: CommandParser) -> None:
 
 
 def run(command: BaseCommand, manager: LockManager, options: dict[str, Any]) -> None:
-    if threading.current_thread() is not threading.main_thread():
-        raise CommandError("locks run needs the main thread, because it forwards signals.")
     locked = LockedCommand(command, manager, options)
     try:
         with signal_handler(locked.on_signal):
             status = locked.run()
-    except LockError as error:
+    except (LockError, OSError) as error:
         locked.fail(error)
-    except RedisError as error:
-        locked.fail(f"the locks on {manager.alias!r} can't be reached: {error}")
+    except (RedisError, ImproperlyConfigured) as error:
+        locked.fail(unreachable_text(manager.alias, error))
     if status:
         raise SystemExit(status)
 
@@ -98,7 +92,7 @@ class LockedCommand:
         self.signals: SimpleQueue[int] = SimpleQueue()
         # A skipped run that counts as a success is silent, so that cron sends no mail about it.
         self.is_quiet = options["conflict_exit_code"] == 0 and options["verbosity"] < 2
-        metadata = {"command": printable(options["argv"][0])[:MAX_COMMAND_CHARACTERS]}
+        metadata = {"command": printable(Path(options["argv"][0]).name)}
         self.lock = manager.lock(self.name, timeout=options["timeout"], metadata=metadata)
         self.lock.reply_timeout = REPLY_TIMEOUT_SECONDS  # the client can have no limit
 
@@ -128,7 +122,7 @@ class LockedCommand:
                 self.manager.release_for(self.name, token)
             raise
         if is_acquired:
-            return self.release(status)
+            return LOST if self.lock.lost else self.release(status)
         if not self.is_quiet:
             self.fail(self.holder_text(), self.options["conflict_exit_code"])
         return 0
@@ -137,14 +131,14 @@ class LockedCommand:
         """Return the lock's name and its holder, for the end of a sentence."""
         info = self.manager.get(self.name)
         held = primary_holder(info) if info else None
-        if held is None:
-            return f"{printable(self.name)} (being handed over)"
-        return hold_text(self.name, held)
+        return hold_text(self.name, held) if held else printable(self.name)
 
     def run_command(self) -> int:
-        fence_token = str(self.lock.fence_token)
-        environment = {"REDISLOCK_NAME": self.name, "REDISLOCK_FENCE_TOKEN": fence_token}
-        child = ChildProcess(self.options["argv"], environment)
+        child = ChildProcess(
+            self.options["argv"],
+            REDISLOCK_NAME=self.name,
+            REDISLOCK_FENCE_TOKEN=str(self.lock.fence_token),
+        )
         try:
             return self.supervise(child)
         except BaseException:
@@ -153,13 +147,10 @@ class LockedCommand:
 
     def supervise(self, child: ChildProcess) -> int:
         """Forward signals until the command, and all that must end with it, have ended."""
-        forwarded: set[int] = set()
 
         def forward_next() -> None:
             with suppress(Empty):
-                number = self.signals.get(timeout=POLL_SECONDS)
-                child.forward(number)
-                forwarded.add(number)
+                child.forward(self.signals.get(timeout=POLL_SECONDS))
 
         while (status := child.poll()) is None and not self.lock.lost:
             forward_next()
@@ -167,8 +158,7 @@ class LockedCommand:
         if not is_lost and status is not None and status >= 0:
             return status
         # A process that a signal killed cannot have ended its children.
-        if status is None or -status not in forwarded:
-            child.send(signal.SIGTERM, signal.SIGCONT)  # a stopped process cannot handle SIGTERM
+        child.send(signal.SIGTERM, signal.SIGCONT)  # a stopped process cannot handle SIGTERM
         kill_at = time.monotonic() + grace
         if is_lost:
             self.say(
@@ -186,27 +176,22 @@ class LockedCommand:
         try:
             self.lock.release()
         except LockLost:
-            if status != LOST:
-                self.say(f"{printable(self.name)} was lost when the command ended")
+            self.say(f"{printable(self.name)} was lost when the command ended")
             return LOST
         except RedisError as error:
-            if status != LOST:
-                self.say(
-                    f"{printable(self.name)} cannot be released, and is held until its lease"
-                    f" expires: {error_text(error)}"
-                )
+            self.say(
+                f"{printable(self.name)} cannot be released, and is held until its lease"
+                f" expires: {error_text(error)}"
+            )
         return status
 
     def fail(self, reason: object, status: int = NOT_DONE) -> NoReturn:
-        error = CommandError(f"Not run: {error_text(reason)}", returncode=status)
-        if not getattr(self.command, "is_command_line", False):
-            raise error from None
-        self.say(str(error))
-        raise SystemExit(status)
+        self.say(f"Not run: {error_text(reason)}")
+        raise SystemExit(status) from None
 
     def say(self, text: str) -> None:
-        with suppress(OSError, ValueError):  # stderr is closed
-            self.command.stderr.write(text, style_func=plain)
+        with suppress(AttributeError, OSError, ValueError):  # stderr is closed
+            self.command.stderr.write(text, style_func=str)
 
 
 def split_at_dashes(parser: CommandParser) -> None:

@@ -13,8 +13,8 @@ from ...manager import LockManager, locks
 from ...snapshots import Holding, LockInfo, Waiter
 from ...text import age, holder_text, printable, short_duration, task_text
 from .. import formatting
-from ..arguments import NOT_DONE, add_format, name
-from ..output import Row, plain, write_table
+from ..arguments import add_format, name
+from ..output import write_table
 
 HELP = "Show one lock: its holders, its waiters, its history, and what to do next."
 
@@ -34,17 +34,16 @@ def run(command: BaseCommand, manager: LockManager, options: dict[str, Any]) -> 
     info, history = manager.get(name), manager.history(name, MAX_EVENTS)
     waiters = manager.queue(name, MAX_WAITERS) if info else ()
     if is_json:
-        free = {"name": name, "kind": None, "capacity": None, "state": "free", "waiters": 0}
+        free = {"name": name, "state": "free", "waiters": 0, "holders": []}
         facts = {
-            **(formatting.lock_facts(info) if info else {**free, "holders": []}),
+            **(formatting.lock_facts(info) if info else free),
             "queue": [formatting.record_facts(waiter) for waiter in waiters],
             "history": [formatting.record_facts(event) for event in history],
         }
         command.stdout.write(formatting.json_text(facts))
     if info is None and not history:
         similar = formatting.similar_names_text(manager, name)
-        text = f"{printable(name)} is not held, and has no history{similar}"
-        raise CommandError(text, returncode=NOT_DONE)
+        raise CommandError(f"{printable(name)} is not held, and has no history{similar}")
     if is_json:
         return
     write, found = command.stdout.write, advice(info, formatting.moment_text)
@@ -52,7 +51,7 @@ def run(command: BaseCommand, manager: LockManager, options: dict[str, Any]) -> 
         write(f"{printable(name)} is free. {found.reason}")
     else:
         paint = command.style.ERROR if info.is_stale else command.style.SUCCESS
-        write(headline(info), paint)
+        write(f"{printable(info.name)} ({info.kind}): {state_of(info).label}", paint)
         write(found.head, paint)
         write(found.reason)
         for holding in info.holders:
@@ -68,14 +67,6 @@ def run(command: BaseCommand, manager: LockManager, options: dict[str, Any]) -> 
         steps.append(f"{condition}, run: {typed}")
     if steps:
         write("\nNext: " + "\n".join(steps))
-
-
-def headline(info: LockInfo) -> str:
-    """Return the state of a lock and, if there is one, who holds it."""
-    text, held = f"{printable(info.name)} ({info.kind}): {state_of(info).label}", info.first
-    if held and len(info.holders) == 1 and held.timeout:
-        text += f", {holder_text(held)} for {short_duration(age(held))}"
-    return text
 
 
 def release_command(manager: LockManager, info: LockInfo) -> str:
@@ -121,12 +112,12 @@ def write_waiters(command: BaseCommand, info: LockInfo, waiters: Sequence[Waiter
     title = f"\n{info.waiters} waiter{pluralize(info.waiters)}, the first for {longest}"
     command.stdout.write(title, command.style.MIGRATE_HEADING)
     header = "WAITS FOR", "WAITER", "TASK", *map(str.upper, share(info, waiters[0])), "METADATA"
-    rows: list[Row] = []
+    rows = [header]
     for waiter in waiters:
         who = holder_text(waiter), task_text(waiter) or "-", *share(info, waiter).values()
         metadata = formatting.metadata_text(waiter.metadata) or "-"
-        rows.append((plain, (short_duration(waiter.waited), *who, metadata)))
-    write_table(command, header, rows)
+        rows.append((short_duration(waiter.waited), *who, metadata))
+    write_table(command, rows)
 
 
 def share(info: LockInfo, record: Holding | Waiter) -> dict[str, str]:

@@ -1,10 +1,8 @@
 """With `USE_TZ = False`, Django's times have no time zone. The times of the package have one."""
 
-import re
-
 import pytest
 
-from tests.commands import run, watch
+from tests.commands import run
 from tests.pages import DASHBOARD, LIST, user_with
 
 pytestmark = pytest.mark.django_db
@@ -31,9 +29,3 @@ def test_every_page():
 )
 def test_every_subcommand(arguments):
     assert run(*arguments).returncode == 0
-
-
-def test_watch_shows_when_it_read_the_locks():
-    moment, *_ = watch()
-
-    assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\S+", moment)

@@ -9,7 +9,7 @@ import threading
 
 import psutil
 import pytest
-from django.core.management import CommandError, call_command
+from django.core.management import call_command
 
 from django_redislock import locks
 from django_redislock.signals import lock_acquired
@@ -94,7 +94,7 @@ def test_command_gets_the_lock_in_its_environment(while_it_runs):
     assert info.metadata == {"command": "cat"}
 
 
-def test_the_metadata_have_a_long_command_in_part(tmp_path):
+def test_the_metadata_have_the_name_of_the_command(tmp_path):
     program = tmp_path / ("\u202e" * 60)
     program.symlink_to("/bin/true")
     recorded = []
@@ -109,7 +109,7 @@ def test_the_metadata_have_a_long_command_in_part(tmp_path):
         lock_acquired.disconnect(record)
 
     [command] = recorded
-    assert command == "/./" * 66 + "/."
+    assert command == r"\u202e" * 60
 
 
 def test_a_lost_lock_is_exit_75(while_it_runs):
@@ -198,10 +198,10 @@ def test_call_command_raises_the_status_and_restores_the_signals():
 
 
 def test_call_command_raises_a_conflict():
-    with held_elsewhere("x"), pytest.raises(CommandError, match="Not run: x") as conflict:
+    with held_elsewhere("x"), pytest.raises(SystemExit) as conflict:
         call_command("locks", "run", "x", "--", "true", skip=True, conflict_exit_code=9)
 
-    assert conflict.value.returncode == 9
+    assert conflict.value.code == 9
     with held_elsewhere("x"):  # this conflict is a success
         call_command("locks", "run", "x", "--", "false", skip=True, conflict_exit_code=0)
 
@@ -209,5 +209,5 @@ def test_call_command_raises_a_conflict():
 def test_another_thread_is_refused():
     refused = start(lambda: call_command("locks", "run", "x", "--", "true"))
 
-    with pytest.raises(CommandError, match="needs the main thread"):
+    with pytest.raises(ValueError, match="main thread"):
         refused.result(60)

@@ -23,7 +23,7 @@ def test_show_of_a_renewed_lock(hold):
 
     assert (done.returncode, done.stderr) == (0, "")
     first, *lines = done.stdout.splitlines()
-    assert re.fullmatch(rf"invoice:42 \(mutex\): held, \S+:{os.getpid()} for [\d.]+s", first)
+    assert first == "invoice:42 (mutex): held"
     assert lines[0] == "In use: releasing is not safe."
     assert lines[1].startswith("The process of the holder was running ")
     assert re.fullmatch(rf"Holder \S+:{os.getpid()}", lines[3])
@@ -44,8 +44,7 @@ def test_show_says_in_english_that_a_renewal_is_overdue(redis_server, hold, sett
     assert "last renewed 35s ago, and its renewal was due every 30s. The holder may be" in late
     assert "left, not renewed yet\n" in late
     assert re.search("^late +late ", call("list"), re.M)
-    overdue = r"stuck \(mutex\): stale, \S+ for 1m 00s\nRenewal overdue for 30s: "
-    assert re.match(overdue, stuck)
+    assert stuck.startswith("stuck (mutex): stale\nRenewal overdue for 30s: ")
     assert "The holder is dead or paused, or cannot reach Redis." in stuck
     assert facts("show", "stuck")["state"] == "stale"
     assert facts("show", "stuck")["holders"][0]["is_stale"]
@@ -98,6 +97,14 @@ def test_show_has_all_holders_and_the_queue_in_its_order(nothing_left_behind):
     assert len(known["holders"]) == known["waiters"] == 2
 
 
+def test_a_holder_that_renews_decides_the_state_of_a_lock(nothing_left_behind):
+    with locks.semaphore("export", 2, auto_renewal=False), locks.semaphore("export", 2) as renewed:
+        shown, listed, fence = call("show", "export"), call("list"), renewed.fence_token
+
+    assert shown.startswith("export (semaphore): held\nIn use: releasing is not safe.\n")
+    assert re.search(rf"^export +held +semaphore .* {fence}$", listed, re.M)
+
+
 def test_show_of_readers_and_writers(nothing_left_behind):
     with locks.read_lock("prices"):
         writer = start(acquire_and_release, locks.write_lock("prices"))
@@ -134,8 +141,7 @@ def test_show_of_a_queued_task(hold):
         shown, state = call("show", "sync:7"), facts("show", "sync:7")["state"]
 
     assert state == "queued"
-    head = r"sync:7 \(mutex\): queued, \S+ for [\d.]+s\nQueued: the task has not started\.\n"
-    assert re.match(head, shown)
+    assert shown.startswith("sync:7 (mutex): queued\nQueued: the task has not started.\n")
     assert "\nThe task was sent by " in shown
     assert re.search(r"\nSender \S+\n  task      sync \[id-1\]\n", shown)
     assert "It is in the broker queue “slow”. The queue lock expires in 1m " in shown
@@ -221,7 +227,7 @@ def test_metadata_is_hidden_wherever_it_is_shown(empty_history, hold, settings):
     lock = hold("x", metadata={"api_secret": "hunter2", "why": "close"})
     texts = [call("show", "x"), call("show", "x", "--format=json"), call("list", "--format=json")]
     lock.release()
-    texts += [call("history", f"--format={form}") for form in ("json", "jsonl")]
+    texts.append(call("history", "--format=json"))
 
     assert all("***" in text and "close" in text for text in texts)
     assert not any("hunter2" in text for text in texts)

@@ -1,4 +1,4 @@
-"""`manage.py locks watch`, without a terminal and on a full screen."""
+"""The full screen of `manage.py locks watch`."""
 
 import asyncio
 import re
@@ -7,7 +7,8 @@ import pytest
 from django.utils import translation
 
 from django_redislock import locks
-from tests.commands import Screen, draw, watch, watch_screen
+from django_redislock.management import watch_app
+from tests.commands import Screen, draw, run, watch_screen
 from tests.lock_tools import start, waiting
 from tests.pages import postpone
 
@@ -16,49 +17,17 @@ from .conftest import acquire_and_release, held_by_task
 pytestmark = pytest.mark.usefixtures("empty_history")
 
 
+def test_without_a_terminal_it_names_the_other_command():
+    done = run("watch")
+
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == "CommandError: locks watch needs a terminal. Use locks list.\n"
+
+
 def use(*names):
     for name in names:
         with locks.lock(name):
             pass
-
-
-# Without a terminal
-
-
-def test_the_list_is_printed_again_and_again(hold):
-    hold("a0")
-
-    lines = watch(lambda: hold("a1"), arguments=["a?"])
-
-    assert [line.split()[0] for line in lines if line[:1] != "2"] == [
-        "NAME",
-        "a0",
-        "NAME",
-        "a0",
-        "a1",
-    ]
-    assert len([line for line in lines if re.match(r"\d{4}-\d\d-\d\d ", line)]) == 2
-
-
-def test_the_list_goes_on_after_redis_was_unreachable(hold, settings, disconnect):
-    hold("ready")
-    caches = settings.CACHES
-
-    def connect():
-        settings.CACHES = caches
-
-    lines = watch(disconnect, connect)
-
-    assert [line.split()[0] for line in lines if line[:1] != "2"] == [
-        "NAME",
-        "ready",
-        "Redis",
-        "NAME",
-        "ready",
-    ]
-
-
-# On a full screen
 
 
 HEADER = r"^NAME +STATE +KIND +HOLDER( +TASK)? +AGE +LEFT +WAITERS +FENCE$"
@@ -70,7 +39,7 @@ def test_screen_shows_locks_and_what_happens(hold):
     waiters = []
 
     async def scenario(screen: Screen) -> None:
-        await screen.shows(r"^1 lock, 0 stale, 0 waiters\. On default, every 0\.1s\.$")
+        await screen.shows(r"^1 of 1 locks, 0 stale, 0 waiting\. On default, every 0\.1s\.$")
         await screen.shows(HEADER)
         await screen.shows(r"^invoice:42 +held \(no renewal\) +mutex .* 0 +\d{16}$")
         await screen.shows(r"^\d\d:\d\d:\d\d +released +before +0\.0s ")
@@ -78,7 +47,7 @@ def test_screen_shows_locks_and_what_happens(hold):
         await screen.shows(r"^invoice:42 .* 1 +\d{16}$")
         await by_thread(lock.release)
         await screen.shows(r"^\d\d:\d\d:\d\d +released +invoice:42 ")
-        await screen.shows("^0 locks, 0 stale, 0 waiters")
+        await screen.shows("^0 of 0 locks, 0 stale, 0 waiting")
         await screen.shows(r"^No active locks\.$")
 
     on_screen(scenario)
@@ -149,7 +118,7 @@ def test_screen_releases_a_lock_after_a_question(hold, key, is_released):
         await screen.shows("A release does not stop a holder")
         await screen.shows(r"Release 1 lock\? \[y/N\]")
         await screen.press(key)
-        await screen.shows("forced +b " if is_released else "^2 locks")
+        await screen.shows("forced +b " if is_released else "^2 of 2 locks")
         await screen.shows("q Quit$")
 
     on_screen(scenario)
@@ -181,9 +150,9 @@ def test_screen_searches(hold):
         async def search(text: str, count: int) -> str:
             await screen.press("slash", "home", "shift+end", "delete")
             await screen.press(*text, "enter")
-            return await screen.shows(f"^{count} lock")
+            return await screen.shows(f"^{count} of ")
 
-        await screen.shows("^4 locks")
+        await screen.shows("^4 of 4 locks")
         assert "report" not in await search("nvoic", 2)
         assert "invoice" not in await search("q?it*", 1)
         assert "[red]" in await search("[", 1)
@@ -220,20 +189,21 @@ def test_stale_locks_come_first(hold, redis_server):
     hold("stuck", timeout=90)
     postpone(redis_server, "stuck", seconds=60)
 
-    assert_shows(draw(), ".*WAITERS .*\nstuck +stale .*", "4 locks, 1 stale, .*")
+    assert_shows(draw(), ".*WAITERS .*\nstuck +stale .*", "4 of 4 locks, 1 stale, .*")
 
 
-def test_the_summary_says_how_many_locks_it_covers(hold):
+def test_the_summary_says_how_many_locks_it_covers(hold, monkeypatch):
+    monkeypatch.setattr(watch_app, "MAX_LOCKS", 1)
     lock = hold("contended", timeout=600)
     waiter = start(acquire_and_release, locks.lock("contended"))
     waiting(locks, "contended", 1)
     hold("ends:first", timeout=300)
 
-    text = draw(limit=1)
+    text = draw()
 
     lock.release()
     assert waiter.result(60)
-    assert_shows(text, "1 of 2 locks, 0 stale, 0 waiters.*")
+    assert_shows(text, "1 of 2 locks, 0 stale, 0 waiting.*")
 
 
 def test_a_small_screen_and_a_long_name(hold):
@@ -257,11 +227,11 @@ def test_screen_says_that_redis_is_unreachable(hold, disconnect, settings):
     async def scenario(screen: Screen) -> None:
         await screen.shows("^x ")
         disconnect()
-        await screen.shows(r"^Redis is unreachable; read \S+ ago: .+")
+        await screen.shows(r"^Read \S+ ago\. The locks on 'default' can't be reached: .+")
         text = await screen.shows("^x ")
         assert "s3cret" not in text
         settings.CACHES = caches
-        await screen.shows(r"\A(?![^\0]*unreachable)")
+        await screen.shows(r"\A(?![^\0]*reached)")
 
     on_screen(scenario)
 

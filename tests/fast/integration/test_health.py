@@ -18,6 +18,7 @@ from django_redislock.engine.operations import changed
 from django_redislock.engine.runners import run
 from django_redislock.health import CHECKS, INFO_CHECKS, RIGHTS, Finding, Health, examine, ping
 from django_redislock.testing import EmbeddedServer
+from tests.commands import run as run_command
 from tests.lock_fixtures import CORE, DJANGO_REDIS
 from tests.lock_tools import commands, hanging, start, within
 from tests.tools import leftovers, wait_until
@@ -259,7 +260,7 @@ def test_a_database_that_is_missing_is_a_finding(alias_on, own_server):
 
 
 @pytest.mark.parametrize("user", ["", ":guess@", "nobody:guess@"])
-def test_a_wrong_password_is_a_finding(alias_on, own_server, own_redis, user):
+def test_a_wrong_password_is_a_finding(alias_on, own_server, own_redis, settings, user):
     own_redis.config_set("requirepass", "s3cret")
     own = alias_on(own_server.url.replace("//", f"//{user}"))
     found = own.health()
@@ -268,6 +269,8 @@ def test_a_wrong_password_is_a_finding(alias_on, own_server, own_redis, user):
     )
     assert found.get("connection").summary.startswith(start)
     assert found.get("connection").status == "failed"
+    settings.REDISLOCK_CACHE = "own"
+    assert run_command("list").stderr.startswith(f"CommandError: {start}")
     assert "s3cret" not in str(found)
     assert "guess" not in str(found)
 

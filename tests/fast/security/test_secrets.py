@@ -153,7 +153,7 @@ def printed(*arguments):
     out = StringIO()
     try:
         call_command(*arguments, stdout=out, stderr=out)
-    except (CommandError, SystemCheckError) as error:
+    except (CommandError, SystemCheckError, SystemExit) as error:
         out.write("".join(traceback.format_exception(error)))
     return out.getvalue()
 

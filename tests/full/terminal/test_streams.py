@@ -19,11 +19,8 @@ ANSI = b"\x1b["
     ("arguments", "environment", "coloured"),
     [
         ([], {}, True),
-        ([], {"NO_COLOR": "1"}, False),
-        ([], {"NO_COLOR": ""}, True),
         ([], {"DJANGO_COLORS": "nocolor"}, False),
         (["--no-color"], {}, False),
-        (["--force-color"], {"NO_COLOR": "1"}, True),
     ],
 )
 def test_colours_on_a_terminal_are_djangos(hold, arguments, environment, coloured):
@@ -60,17 +57,6 @@ def test_release_asks_on_a_terminal(hold, answer, status):
     assert (locks.get("x") is None) == (status == 0)
 
 
-def test_release_ends_a_cooldown_without_a_warning(hold):
-    hold("daily", at_least_for=20).release()
-
-    with Terminal("release", "daily") as terminal:
-        terminal.shows(r"^Release 1 lock\? \[y/N\]")
-        terminal.press("y\n")
-        assert terminal.end() == 0
-
-    assert "does not stop" not in terminal.text
-
-
 # No terminal
 
 
@@ -98,7 +84,6 @@ def test_reader_may_leave_early(hold):
     hold("x")
 
     assert run_unread("list") == (0, "")
-    assert run_unread("watch", "--interval", "1h") == (0, "")
 
 
 def test_release_without_a_reader(hold):
@@ -140,28 +125,15 @@ def run_redirected(redirection: str, *arguments: str) -> tuple[int, str]:
     return done.returncode, done.stderr
 
 
-@pytest.mark.parametrize("redirection", [">&-", "<&- >&- 2>&-"])
-def test_release_with_closed_streams(hold, redirection):
-    held = [hold(f"{number}") for number in range(3)]
-
-    assert run_redirected(redirection, "release", "--all", "--yes") == (0, "")
-
-    assert not any(lock.owned() for lock in held)
-
-
 def test_release_to_a_full_disk(hold):
     held = [hold(f"{number}") for number in range(3)]
 
     done = run_redirected(">/dev/full", "release", "--all", "--yes")
 
-    error = "[Errno 28] No space left on device\n"
-    assert done == (1, f"CommandError: Holders released: 3. The output failed: {error}")
+    error = "CommandError: [Errno 28] No space left on device\n"
+    assert done == (1, error)
     assert not any(lock.owned() for lock in held)
-    assert run_redirected(">/dev/full", "list") == (1, f"CommandError: {error}")
-
-
-def test_closed_streams_do_not_fail_a_check():
-    assert run_redirected("<&- >&- 2>&-", "check") == (0, "")
+    assert run_redirected(">/dev/full", "list") == (1, error)
 
 
 def test_release_is_refused_if_stdin_is_closed(hold):
