@@ -92,7 +92,8 @@ def fenced(target: Any, lock: LockOrToken, *, field: str | None = None) -> Any:
         A `FencedInstance` for an instance, or else `FencedRows`.
 
     Raises:
-        TypeError: `target` is not a queryset, manager or instance, or has no `FenceField`.
+        TypeError: `target` is not a queryset, manager or instance, or its model has no
+            `FenceField` or several tables.
         ValueError: `field` does not name a `FenceField` of the model.
     """
     if isinstance(target, models.Model):
@@ -125,6 +126,7 @@ class FencedRows(Generic[M]):
         Raises:
             StaleLock: A newer holder has written one of the rows.
             LockNotOwnedError: The caller does not hold the lock.
+            TypeError: A condition of the queryset uses other tables, or a subquery.
             ValueError: `values` has the `FenceField`.
         """
         return self._update(token_of(self.lock), values)
@@ -156,24 +158,21 @@ class FencedRows(Generic[M]):
     def _update(self, token: int, values: dict[str, Any]) -> int:
         if self.fence.name in values:
             raise ValueError(f"update() cannot set {self.fence}: fenced() does that")
-        model = self.queryset.model
-        if (model._meta.concrete_model or model)._meta.parents:
-            raise TypeError(
-                f"{self.queryset.model._meta.label} has several tables (multi-table inheritance): "
-                "fenced() can save its instances, but cannot update() its querysets"
-            )
         # A plain queryset's `db` is the router's choice for reading.
         rows = self.queryset.using(self.queryset.select_for_update().db)
-        guarded = _guarded(rows, self.fence, token)
-        written = values | {self.fence.name: token}
-        # The new values can change which rows match. Then an update that changes nothing locks the
-        # rows first.
-        unchanged = {self.fence.name: models.F(self.fence.name)}
-        is_locked_first = _needs_other_tables(rows) or _reads_other_rows(rows.query.where)
+        guarded = rows.filter(**{f"{self.fence.name}__lte": token})
+        # A database that has waited for a locked row checks only the columns of this row again.
+        # And after the update, conditions on other rows can hide a newer row from `_refuse_newer`.
+        if _reads_other_rows(guarded.query):
+            raise TypeError(
+                f"fenced() cannot update() this queryset of {self.fence.model._meta.label}: its "
+                "conditions use other tables or subqueries. Read the primary keys first, and use "
+                "filter(pk__in=[...])."
+            )
         with transaction.atomic(using=rows.db, savepoint=False):
-            updated = guarded.update(**(unchanged if is_locked_first else written))
+            updated = guarded.update(**values, **{self.fence.name: token})
             _refuse_newer(rows, self.fence, self.lock, token)
-            return guarded.update(**written) if is_locked_first else updated
+            return updated
 
 
 class FencedInstance(Generic[M]):
@@ -250,8 +249,9 @@ class FencedInstance(Generic[M]):
 
     def _claim(self, db: str, token: int) -> int:
         """Write only the fencing token. This locks the row before the instance is saved."""
-        rows = self.fence.model._base_manager.using(db).filter(pk=self._pk())
-        claimed = _guarded(rows, self.fence, token).update(**{self.fence.name: token})
+        rows = self.fence.model._base_manager.using(db).filter(pk=self.instance.pk)
+        guarded = rows.filter(**{f"{self.fence.name}__lte": token})
+        claimed = guarded.update(**{self.fence.name: token})
         if not claimed:
             _refuse_newer(rows, self.fence, self.lock, token)
         return claimed
@@ -262,17 +262,10 @@ class FencedInstance(Generic[M]):
             return
         error: type[Exception] = getattr(self.instance, "NotUpdated", DatabaseError)
         label = self.instance._meta.label
-        raise error(f"Fenced save updated no row: {label} {self._pk()!r} does not exist")
-
-    def _pk(self) -> Any:
-        """Return the primary key of the row with the `FenceField`, which can be a parent's row."""
-        pk = getattr(self.instance, self.fence.model._meta.pk.attname)
-        link = self.instance._meta.get_ancestor_link(self.fence.model)
-        # An instance that was made by its link to a parent has the parent's key from save() on.
-        return getattr(self.instance, link.attname) if link and pk is None else pk
+        raise error(f"Fenced save updated no row: {label} {self.instance.pk!r} does not exist")
 
     def _has_pk(self) -> bool:
-        pk = self._pk()
+        pk = self.instance.pk
         parts = pk if isinstance(pk, tuple) else (pk,)
         # A key that the database will make is an expression until then.
         return not any(part is None or hasattr(part, "resolve_expression") for part in parts)
@@ -301,6 +294,11 @@ def token_of(lock: LockOrToken) -> int:
 
 
 def _fence_of(model: type[models.Model], name: str | None) -> FenceField:
+    if (model._meta.concrete_model or model)._meta.parents:
+        raise TypeError(
+            f"{model._meta.label} has several tables (multi-table inheritance), which fenced() "
+            "cannot write"
+        )
     fences = {
         field.name: field for field in model._meta.concrete_fields if isinstance(field, FenceField)
     }
@@ -314,32 +312,15 @@ def _fence_of(model: type[models.Model], name: str | None) -> FenceField:
     return fences[name]
 
 
-def _guarded(rows: models.QuerySet[M], fence: FenceField, token: int) -> models.QuerySet[M]:
-    """Return the rows that no newer holder has written, by a condition in the UPDATE itself.
-
-    If a queryset needs other tables, Django moves its conditions into a subquery. A database that
-    has waited for a locked row reads the row again, but not the subquery. So a condition in the
-    subquery would admit a stale write.
-    """
-    guard = {f"{fence.name}__lte": token}
-    guarded = rows.filter(**guard)
-    if not _needs_other_tables(guarded):
-        return guarded
-    keys = rows.order_by().values("pk")
-    keys.query.select_for_update = False
-    return rows.model._base_manager.using(rows.db).filter(pk__in=keys, **guard)
+def _reads_other_rows(query: Query) -> bool:
+    """Return whether a condition of a query, or a part of it, can read other rows."""
+    has_tables = query.count_active_tables() > 1 or query.group_by is not None
+    return has_tables or _has_subquery(query.where)
 
 
-def _needs_other_tables(rows: models.QuerySet[Any]) -> bool:
-    return rows.query.count_active_tables() > 1 or rows.query.group_by is not None
-
-
-def _reads_other_rows(expression: Any) -> bool:
-    """Return whether a condition, or a part of it, can read other rows of the same table."""
+def _has_subquery(expression: Any) -> bool:
     parts: list[Any] = getattr(expression, "get_source_expressions", list)()
-    return isinstance(expression, Query | RawSQL | ExtraWhere) or any(
-        map(_reads_other_rows, parts)
-    )
+    return isinstance(expression, Query | RawSQL | ExtraWhere) or any(map(_has_subquery, parts))
 
 
 def _refuse_newer(

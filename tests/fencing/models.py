@@ -52,7 +52,7 @@ class Place(models.Model):
 
 
 class Restaurant(Place):
-    """Two tables, the fence in the parent's."""
+    """Two tables."""
 
     seats = models.IntegerField(default=0)
 
@@ -60,14 +60,3 @@ class Restaurant(Place):
 class Bistro(Restaurant):
     class Meta:
         proxy = True
-
-
-class Building(models.Model):
-    name = models.TextField(default="")
-
-
-class School(Building):
-    """Two tables, the fence in its own."""
-
-    pupils = models.IntegerField(default=0)
-    fence = FenceField()

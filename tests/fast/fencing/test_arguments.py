@@ -7,7 +7,7 @@ from asgiref.sync import async_to_sync
 
 from django_redislock import LockError, LockLost, LockNotOwnedError, StaleLock, locks
 from django_redislock.fencing import fenced
-from tests.fencing.models import Account, Ledger, Owner
+from tests.fencing.models import Account, Bistro, Ledger, Owner, Restaurant
 from tests.fencing.tools import NOW, account, stored
 
 
@@ -85,6 +85,12 @@ WITHOUT_FENCE = r"fencing\.Owner has no FenceField"
 )
 def test_a_target_without_a_fence_is_refused(target, message):
     with pytest.raises(TypeError, match=message):
+        fenced(target, NOW)
+
+
+@pytest.mark.parametrize("target", [Restaurant(), Restaurant.objects, Bistro.objects])
+def test_a_model_with_several_tables_is_refused(target):
+    with pytest.raises(TypeError, match="several tables"):
         fenced(target, NOW)
 
 
