@@ -5,8 +5,7 @@ import math
 import re
 import reprlib
 import string
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from datetime import date, time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from inspect import Parameter, Signature
 from typing import Any
 
@@ -26,7 +25,6 @@ is_short_name = re.compile(
 """Return whether a str is valid, and so short that it need not be encoded to know its bytes."""
 
 _INDEX = re.compile(r"\[[^\]]*\]")
-_WIDE = re.compile(r"\d{5}")
 
 
 def check_names(names: object) -> list[str]:
@@ -146,13 +144,14 @@ class Template:
             None,
         )
         try:
-            fields = [*_fields_of(self._text)]
+            parts = [*string.Formatter().parse(self._text)]
         except ValueError as error:
             raise ImproperlyConfigured(
                 f"{self._label} is not a valid template: {error}"
             ) from error
-        self._fields = [self._check_field(field) for field in fields]
-        self._fixed = None if fields else check_name(self._text.format(), argument)
+        fields = [(field, spec or "") for _, field, spec, _ in parts if field is not None]
+        self._fields = [self._check_field(*each) for each in fields]
+        self._fixed = None if self._fields else check_name(self._text.format(), argument)
 
     def of_call(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
         """Return the valid name for a call.
@@ -171,12 +170,12 @@ class Template:
             if name not in values:
                 raise ValueError(f"{self._label} needs {name!r}, which this call does not have")
         try:
-            text = _FORMATTER.vformat(self._text, (), values)
+            text = self._text.format_map(values)
         except (LookupError, AttributeError, TypeError, ValueError) as error:
             raise ValueError(f"{self._label} cannot be filled from this call: {error}") from error
         return fit_name(text) or check_name("", f"{self._label} as filled")
 
-    def _check_field(self, field: str) -> str:
+    def _check_field(self, field: str, spec: str) -> str:
         name, *attributes = _INDEX.sub("", field).split(".")
         if not name or name.isdigit():
             reason = "a field must have a name"
@@ -184,6 +183,8 @@ class Template:
             reason = "attributes that begin with '_' are not allowed"
         elif name not in self._signature.parameters and not self._var_keyword:
             reason = "the function does not have this parameter"
+        elif "{" in spec:  # the caller could choose a width that exhausts the memory
+            reason = "a format must not contain a field"
         else:
             return name
         known = ", ".join(self._signature.parameters) or "none"
@@ -192,23 +193,6 @@ class Template:
             f" (the function's parameters: {known})"
         )
 
-
-def _fields_of(text: str) -> Iterator[str]:
-    for _, field, spec, _ in _FORMATTER.parse(text):
-        if field is not None:
-            yield field
-            yield from _fields_of(spec or "")
-
-
-class _Formatter(string.Formatter):
-    def format_field(self, value: Any, format_spec: str) -> Any:
-        # The width can come from an argument of the call, and could exhaust the memory.
-        if _WIDE.search(format_spec) and not isinstance(value, date | time):
-            raise ValueError(f"the format width in {short_repr(format_spec)} is too large")
-        return super().format_field(value, format_spec)
-
-
-_FORMATTER = _Formatter()
 
 _short = reprlib.Repr()
 _short.maxstring = _short.maxother = 80

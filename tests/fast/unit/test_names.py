@@ -98,7 +98,7 @@ class TestTemplate:
         ("text", "values", "name"),
         [
             ("report:{account_id}:{day}", [7], "report:7:today"),
-            ("{account_id:05d}/{day!r}/{day:>{account_id}}", [7], "00007/'today'/  today"),
+            ("{account_id:05d}/{day!r}/{day:>7}", [7], "00007/'today'/  today"),
             ("{account_id.pk}:{day[id]}", [Account(3), {"id": 9}], "3:9"),
             ("{{{account_id}}}", [7], "{7}"),
         ],
