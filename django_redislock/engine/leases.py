@@ -302,7 +302,7 @@ class Hold:
         """Identifies the ``with`` statement that acquired it."""
 
         self.block_watch: ref[Any] | None = None
-        """Its callback runs when that block ends."""
+        """Its callback runs if that block ends before the hold is removed from its table."""
 
         self.signals: Any = None
         """The context of the signals about this hold, if anybody receives them."""
@@ -431,7 +431,7 @@ class HoldTable(list[Hold]):
 
     def remove(self, hold: Hold) -> None:
         """Remove a hold, if it is there."""
-        hold.drop_watch = None
+        hold.drop_watch = hold.block_watch = None
         with suppress(ValueError):
             super().remove(hold)
 
@@ -451,17 +451,6 @@ class HoldTable(list[Hold]):
     def any_lost(self) -> bool:
         """Return whether any hold was lost."""
         return any(hold.lost for hold in self.copy() if not hold.is_inherited)
-
-    def begin_block(
-        self, owner: Owner, block: object, watch: "weakref.ref[Any] | None" = None
-    ) -> None:
-        """Record that `owner` acquired the lock by a ``with`` statement."""
-        if hold := self.of(owner):  # if all threads share it, it may be released already
-            hold.block, hold.block_watch = block, watch
-
-    def watched_by(self, watch: "weakref.ref[Any]") -> Hold | None:
-        """Return the hold of the block that `watch` watches, unless it was released."""
-        return next((hold for hold in self.copy() if hold.block_watch is watch), None)
 
     def of_block(self, owner: Owner, block: object) -> Hold | None:
         """Return the hold that the end of a ``with`` block releases.

@@ -9,7 +9,6 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial, wraps
-from operator import attrgetter
 from types import MappingProxyType
 from typing import (
     Any,
@@ -124,6 +123,9 @@ class BaseLock:
     drift: tuple[float, float] = (0.0, 0.0015)
     """The part of a lease to ignore because of clock drift, and because a server counts in whole
     milliseconds: a fraction of the lease, and seconds."""
+
+    raise_on_release_error = True
+    """Whether the end of a block raises `LockError` if the lock is not held any more."""
 
     # The defaults of the options
     blocking = True
@@ -242,19 +244,27 @@ class BaseLock:
                 loop, and ``DJANGO_ALLOW_ASYNC_UNSAFE`` is not set.
         """
         deadline = self._deadline(blocking, blocking_timeout)
+        return self._acquire_now(deadline, _checked_token(token), None)
+
+    def _acquire_now(
+        self, deadline: float | None, token: str | None, exit_method: BoundExit | None
+    ) -> bool:
         who, in_loop = caller()
         owner = self._shared_owner or who
-        token = None if token is None else validators.token("token", token)
         call = AcquireCall(owner, self._where(), deadline, token, thread_renewer, deadline)
         if in_loop and (deadline is None or deadline > clock.now()):
             # Django's own sync code makes the same exception.
             may_block = os.environ.get("DJANGO_ALLOW_ASYNC_UNSAFE")
             call.wait_until = deadline if may_block else -math.inf
         try:
-            return run(self._client(call.targets[0][0]), self._acquire(call)) is not None
+            hold = self._run(call.targets[0][0], self._acquire(call))
+            if hold and exit_method:
+                hold.block = exit_method.keywords["block"]
+                hold.block_watch = ref(exit_method, partial(self._end_block, hold))
         except BaseException:
             self._abandon_call(call)
             raise
+        return hold is not None
 
     @for_calling_task
     async def aacquire(
@@ -269,18 +279,26 @@ class BaseLock:
         The task that calls it becomes the holder, even if another task runs the coroutine, as in
         ``asyncio.wait_for(lock.aacquire(), 5)``.
         """
+        deadline = self._deadline(blocking, blocking_timeout)
+        return await self._aacquire_now(
+            self._acts_for(caller), deadline, _checked_token(token), None
+        )
+
+    async def _aacquire_now(
+        self, owner: Owner, deadline: float | None, token: str | None, block: object
+    ) -> bool:
         self._refuse_release_on_commit()
-        deadline, owner = self._deadline(blocking, blocking_timeout), self._acts_for(caller)
-        token = None if token is None else validators.token("token", token)
         call = AcquireCall(owner, self._where(), deadline, token, loop_renewer, deadline)
         try:
-            client = await self._async_client(call.targets[0][0])
-            return await arun(client, self._acquire(call)) is not None
+            hold = await self._arun(call.targets[0][0], self._acquire(call))
+            if hold:
+                hold.block = block
         except GeneratorExit:  # the event loop is closed, so nothing can be released
             raise
         except BaseException:
             self._abandon_call(call)
             raise
+        return hold is not None
 
     def release(self) -> None:
         """Release the lock and hand it over to the first waiter.
@@ -289,13 +307,13 @@ class BaseLock:
             LockLost: The lock was lost while it was held.
             LockNotOwnedError: The calling thread, task or greenlet does not hold the lock.
         """
-        self._leave(self._hold_to_release)
+        self._leave(self._holds.of)
 
     @for_calling_task
     async def arelease(self, caller: Owner) -> None:
         """Async version of `release()`."""
         self._refuse_release_on_commit()
-        await self._aleave(self._hold_to_release(self._acts_for(caller)))
+        await self._aleave(self._holds.of(self._acts_for(caller)))
 
     def transfer(self, request: AcquireRequest) -> None:
         """Release the lock and grant it to the token of `request`; see `queue_lock`.
@@ -304,12 +322,18 @@ class BaseLock:
         same errors as `release()`.
         """
         hold = self._require_hold("transfer", lost=True)
+        [lease] = hold.leases
+        request.predecessor = lease.token
+        self._holds.remove(hold)
         try:
-            self._holds.remove(hold)
-            run(hold.server.client, self._transfer(hold, request))
+            end_lease(lease)
+            grant = self._run(hold.server, protocol.acquire(request, -math.inf))
+            self._apply_results(hold, [lease], [grant is not None], "transfer")
         except BaseException:
-            self._abandon(hold)
+            release_in_background(lease)
             raise
+        finally:
+            signal_dispatch.released(self, hold)
 
     def extend(self, additional_time: Seconds, replace_ttl: bool = False) -> Literal[True]:
         """Extend the lease, or set it with `replace_ttl`.
@@ -327,7 +351,7 @@ class BaseLock:
         """
         hold = self._require_hold("extend")
         flow = self._extend(hold, additional_time, replace_ttl, "extend")
-        return run(self._client(hold.server), flow)
+        return self._run(hold.server, flow)
 
     @for_calling_task
     async def aextend(
@@ -336,89 +360,84 @@ class BaseLock:
         """Async version of `extend()`."""
         hold = self._require_hold("extend", owner=self._acts_for(caller))
         flow = self._extend(hold, additional_time, replace_ttl, "extend")
-        return await arun(await self._async_client(hold.server), flow)
+        return await self._arun(hold.server, flow)
 
     def reacquire(self) -> Literal[True]:
         """Set the lease to `timeout` seconds from now. Raises the same errors as `extend()`."""
         hold = self._require_hold("reacquire")
-        return run(self._client(hold.server), self._extend(hold, self.timeout, True, "reacquire"))
+        return self._run(hold.server, self._extend(hold, self.timeout, True, "reacquire"))
 
     @for_calling_task
     async def areacquire(self, caller: Owner) -> Literal[True]:
         """Async version of `reacquire()`."""
         hold = self._require_hold("reacquire", owner=self._acts_for(caller))
         flow = self._extend(hold, self.timeout, True, "reacquire")
-        return await arun(await self._async_client(hold.server), flow)
+        return await self._arun(hold.server, flow)
 
     def locked(self) -> bool:
         """Ask Redis whether the lock is held by any holder."""
-        return run(self._client(self._server()), self._locked())
+        return self._run(self._server(), self._locked())
 
     async def alocked(self) -> bool:
         """Async version of `locked()`."""
-        return await arun(await self._async_client(self._server()), self._locked())
+        return await self._arun(self._server(), self._locked())
 
     def owned(self) -> bool:
         """Ask Redis whether the caller holds the lock."""
-        return run(self._client(self._server()), self._owned(self._owner()))
+        return self._run(self._server(), self._owned(self._owner()))
 
     @for_calling_task
     async def aowned(self, caller: Owner) -> bool:
         """Async version of `owned()`."""
-        client = await self._async_client(self._server())
-        return await arun(client, self._owned(self._acts_for(caller)))
+        return await self._arun(self._server(), self._owned(self._acts_for(caller)))
 
     # Context manager and decorator
 
     def __enter__(self) -> Self:
-        bound = bound_exit(self)
-        if not self.acquire():
-            raise errors.not_acquired(
-                self, run(self._client(self._server()), self._blocking_info())
-            )
-        try:
-            watch = ref(bound, self._end_block) if bound else None
-            self._holds.begin_block(self._owner(), bound and bound.keywords["block"], watch)
-        except BaseException:
-            self._abandon_own()
-            raise
+        if not self._acquire_now(self._deadline(), None, bound_exit(self)):
+            raise errors.not_acquired(self, self._run(self._server(), self._blocking_info()))
         return self
 
     @ExitMethod
     def __exit__(self, *exc: Any, block: object = None) -> None:
         try:
-            self._leave(lambda owner: self._hold_of_block(owner, block))
+            self._leave(partial(self._holds.of_block, block=block))
         except Exception as release_error:
-            if exc[1] is None:
-                raise
-            self._log_release_error(release_error)
+            self._raise_or_log(release_error, exc[1])
 
     async def __aenter__(self) -> Self:
         bound = bound_exit(self)
-        if not await self.aacquire():
-            client = await self._async_client(self._server())
-            raise errors.not_acquired(self, await arun(client, self._blocking_info()))
-        try:
-            self._holds.begin_block(self._owner(), bound and bound.keywords["block"])
-        except BaseException:
-            self._abandon_own()
-            raise
+        block = bound.keywords["block"] if bound else None
+        if not await self._aacquire_now(self._owner(), self._deadline(), None, block):
+            raise errors.not_acquired(
+                self, await self._arun(self._server(), self._blocking_info())
+            )
         return self
 
     @ExitMethod
     async def __aexit__(self, *exc: Any, block: object = None) -> None:
-        error, hold, release_error = exc[1], None, None
+        hold, release_error = self._holds.of_block(self._owner(), block), None
         try:
-            hold = self._hold_of_block(self._owner(), block)
             await self._aleave(hold)
         except (Exception, asyncio.CancelledError) as caught:
             release_error = caught
-        if hold and hold.takes_back_abort(error, release_error):
-            raise errors.lost(self.name, "continue with") from error
-        if release_error and (error is None or isinstance(release_error, asyncio.CancelledError)):
-            raise release_error
+        if hold and hold.takes_back_abort(exc[1], release_error):
+            raise errors.lost(self.name, "continue with") from exc[1]
         if release_error:
-            self._log_release_error(release_error)
+            self._raise_or_log(release_error, exc[1])
+
+    def _raise_or_log(
+        self, release_error: BaseException, block_error: BaseException | None
+    ) -> None:
+        """Raise the error of a release, unless the error of the block is more important."""
+        is_ignored = isinstance(release_error, LockError) and not self.raise_on_release_error
+        is_cancelled = isinstance(release_error, asyncio.CancelledError)
+        if is_cancelled or not (block_error or is_ignored):
+            raise release_error
+        logger.warning(
+            "Lock not released at the end of its block: name=%r error=%s",
+            *(self.name, error_text(release_error)),
+        )
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
         """Decorate a function: each call acquires the lock first.
@@ -612,19 +631,18 @@ class BaseLock:
 
     # How it is released, and what happens after an error or an interrupt
 
-    def _leave(self, find_hold: Callable[[Owner], Hold]) -> None:
+    def _leave(self, find_hold: Callable[[Owner], Hold | None]) -> None:
         """Release a hold. It is found inside the `try`, because an interrupt may come before."""
         database, hold = self.release_on_commit, None
         try:
-            hold = find_hold(self._owner())
+            hold = self._found(find_hold(self._owner()), "release")
+            self._holds.remove(hold)
             if database and not hold.lost and transactions.is_open(database):
-                self._holds.remove(hold)
                 for lease in hold.leases:
                     lease.pending_commits += 1
                 transactions.when_it_ends(database, partial(self._release_after_commit, hold))
                 return
-            self._holds.remove(hold)
-            run(self._client(hold.server), self._release(hold))
+            self._run(hold.server, self._release(hold))
             # After the release, because a waiter waits for it.
             transactions.warn_if_open(self.name)
         except BaseException as error:
@@ -634,10 +652,11 @@ class BaseLock:
                 self._abandon(hold)
             raise
 
-    async def _aleave(self, hold: Hold) -> None:
+    async def _aleave(self, found: Hold | None) -> None:
+        hold = self._found(found, "release")
         try:
             self._holds.remove(hold)
-            await arun(await self._async_client(hold.server), self._release(hold))
+            await self._arun(hold.server, self._release(hold))
         except BaseException:
             self._abandon(hold)
             raise
@@ -648,7 +667,7 @@ class BaseLock:
         for lease in hold.leases:
             lease.pending_commits -= 1
         try:
-            run(self._client(hold.server), self._release(hold))
+            self._run(hold.server, self._release(hold))
         except (RedisError, LockError) as error:
             logger.warning(
                 "Lock not released after transaction: name=%r error=%s",
@@ -685,18 +704,6 @@ class BaseLock:
             release_in_background(lease, unused=unused)
             raise
 
-    def _transfer(self, hold: Hold, request: AcquireRequest) -> Flow[None]:
-        [lease] = hold.leases
-        request.predecessor = lease.token
-        try:
-            end_lease(lease)
-            grant = yield from protocol.acquire(request, -math.inf)
-        except BaseException:
-            release_in_background(lease)
-            raise
-        self._apply_results(hold, [lease], [grant is not None], "transfer")
-        signal_dispatch.released(self, hold)
-
     def _abandon_call(self, call: AcquireCall) -> None:
         """Leave nothing behind after an acquisition that an error or an interrupt ended."""
         if call.hold:
@@ -704,10 +711,6 @@ class BaseLock:
         for lease in call.leases:
             if lease.state is not State.ENDED and not holds_of(lease):
                 release_in_background(lease, unused=True)
-
-    def _abandon_own(self) -> None:
-        if hold := self._holds.of(self._owner()):
-            self._abandon(hold, unused=True)
 
     def _abandon(self, hold: Hold, *, unused: bool = False) -> None:
         """Release in the background what an error or an interrupt kept from being released."""
@@ -717,18 +720,10 @@ class BaseLock:
                 release_in_background(lease, unused=unused)
         signal_dispatch.released(self, hold)
 
-    def _end_block(self, watch: "ref[BoundExit]") -> None:
+    def _end_block(self, hold: Hold, exit_method: "ref[BoundExit]") -> None:
         """Abandon the hold of a ``with`` block that ended without a call of `__exit__`."""
-        hold = self._holds.watched_by(watch)
-        if hold and not hold.is_inherited:
+        if not hold.is_inherited:
             self._abandon(hold)
-
-    def _log_release_error(self, error: BaseException) -> None:
-        # The error that ended the block is more important than this one.
-        logger.warning(
-            "Lock not released after an exception in its block: name=%r error=%s",
-            *(self.name, error_text(error)),
-        )
 
     # How its lease is set, and what Redis knows
 
@@ -790,12 +785,15 @@ class BaseLock:
             raise errors.lost(self.name, action)
 
     def _locked(self) -> Flow[bool]:
+        return self._is_held((yield from self._snapshots(self.reply_timeout)))
+
+    def _snapshots(self, reply_timeout: float | None) -> Flow[list[LockInfo]]:
         flows = [
-            (server, queries.get(server.keys, name, self.reply_timeout))
+            (server, queries.get(server.keys, name, reply_timeout))
             for server, name in self._where()
         ]
         infos = yield from self._gather(flows, self.needed)
-        return self._is_held([info for info in infos if info])
+        return [info for info in infos if info]
 
     def _is_held(self, infos: Sequence[LockInfo]) -> bool:
         return any(info.holders for info in infos)
@@ -835,12 +833,11 @@ class BaseLock:
     def _where(self) -> Sequence[Target]:
         return [(self._server(), self.name)]
 
-    _client: Callable[[Server], Any] = staticmethod(attrgetter("client"))
-    """Return the client that runs the flows. Raises redis-py's `ConnectionError`."""
+    def _run(self, server: Server, flow: Flow[T]) -> T:
+        return run(server.client, flow)
 
-    async def _async_client(self, server: Server) -> Any:
-        """Async version of `_client()`."""
-        return await server.async_client()
+    async def _arun(self, server: Server, flow: Flow[T]) -> T:
+        return await arun(await server.async_client(), flow)
 
     def _owner(self) -> Owner:
         return self._shared_owner or current_owner()
@@ -866,27 +863,23 @@ class BaseLock:
     def _visible_hold(self) -> Hold | None:
         return self._holds.visible_to(self._owner())
 
-    def _hold_of_block(self, owner: Owner, block: object) -> Hold:
-        hold = self._holds.of_block(owner, block)
-        if hold is None:
-            raise errors.not_owned(self.name, "release")
-        return hold
-
-    def _hold_to_release(self, owner: Owner) -> Hold:
-        return self._require_hold("release", lost=True, owner=owner)
-
     def _require_hold(
         self, action: str, *, lost: bool = False, owner: "Owner | None" = None
     ) -> Hold:
         """Return the caller's hold. Raises `LockLost` for a lost one, unless `lost` is true."""
-        hold = self._holds.of(owner or self._owner())
-        if hold is None:
-            raise errors.not_owned(self.name, action)
+        hold = self._found(self._holds.of(owner or self._owner()), action)
         if not lost and hold.lost:
             raise errors.lost(self.name, action)
         return hold
 
-    def _deadline(self, blocking: bool | None, blocking_timeout: Seconds | None) -> float | None:
+    def _found(self, hold: Hold | None, action: str) -> Hold:
+        if hold is None:
+            raise errors.not_owned(self.name, action)
+        return hold
+
+    def _deadline(
+        self, blocking: bool | None = None, blocking_timeout: Seconds | None = None
+    ) -> float | None:
         """Return when a call gives up: None for never, ``-inf`` for a call that does not wait."""
         if blocking is None and blocking_timeout is None:
             blocking, seconds = self.blocking, self.blocking_timeout
@@ -909,18 +902,21 @@ class BaseLock:
 
     def _blocking_info(self) -> Flow[LockInfo | None]:
         """Return a snapshot of the lock that is in the way, or None if Redis does not reply."""
-        owner = self._owner()
-        for server, name in self._where():
-            if any(map(self._can_reenter, leases_of(owner, server, name))):
-                continue
-            flow = queries.get(server.keys, name, protocol.FINAL_REPLY_TIMEOUT_SECONDS)
-            try:
-                [info] = yield from self._gather([(server, flow)], 1)
-            except RedisError:
-                continue  # a quorum has other servers
-            if info and info.holders:
-                return info
-        return None
+        reentered = {
+            lease.token
+            for server, name in self._where()
+            for lease in leases_of(self._owner(), server, name)
+            if self._can_reenter(lease)
+        }
+        try:
+            infos = yield from self._snapshots(protocol.FINAL_REPLY_TIMEOUT_SECONDS)
+        except RedisError:
+            return None
+        return next((info for info in infos if info.holders and info.token not in reentered), None)
+
+
+def _checked_token(token: str | bytes | None) -> str | None:
+    return None if token is None else validators.token("token", token)
 
 
 def end_lease(lease: Lease) -> None:

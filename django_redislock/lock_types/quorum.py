@@ -15,6 +15,7 @@ from ..backends import Server
 from ..engine import protocol
 from ..engine.leases import Lease, leases_of
 from ..engine.operations import Flow, Gather, OnServer, Sleep
+from ..engine.runners import arun, run
 from ..exceptions import LockError
 from ..snapshots import LockInfo
 from ..text import error_text
@@ -33,6 +34,9 @@ be releasing them at this moment."""
 
 RETRY_DELAY_SECONDS = 0.01, 0.2
 """The range of the random delay between two attempts, which separates rivals."""
+
+NO_CLIENT: Any = None
+"""Each flow runs on the client of its own server. Any server may be down."""
 
 Result: TypeAlias = bool | BaseException
 """Whether a server granted its lease, or the error."""
@@ -79,11 +83,11 @@ class Quorum(BaseLock):
         _check_different(servers)
         return [(server, self.name) for server in servers]
 
-    def _client(self, server: Server) -> Any:
-        """Return None: each flow runs on the client of its own server, which may be down."""
+    def _run(self, server: Server, flow: Flow[T]) -> T:
+        return run(NO_CLIENT, flow)
 
-    async def _async_client(self, server: Server) -> Any:
-        """Async version of `_client()`."""
+    async def _arun(self, server: Server, flow: Flow[T]) -> T:
+        return await arun(NO_CLIENT, flow)
 
     def _gather(self, flows: Sequence[OnServer[T]], enough: int) -> Flow[list[T | None]]:
         """Return the results of flows that run at the same time: None for one that fails.

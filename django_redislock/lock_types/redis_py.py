@@ -1,24 +1,15 @@
 """A mutex on any redis-py client, for ``lock_class=`` of redis-py."""
 
 import inspect
-import logging
-from collections.abc import Coroutine, Iterator
-from contextlib import contextmanager
-from typing import Any, Literal, Unpack
-
-from asgiref.sync import markcoroutinefunction
+from typing import Any, Unpack
 
 from .. import validators
 from ..backends import ClientServer
-from ..exceptions import LockError
 from ..identity import SharedOwner
 from ..redaction import without_secrets
 from ..validators import Seconds
 from .mutex import Mutex
 from .options import MoreOptions
-from .with_block import ExitMethod
-
-logger = logging.getLogger("django_redislock")
 
 
 class Lock(Mutex):
@@ -96,28 +87,6 @@ class Lock(Mutex):
     def _check_wait(self, blocking: bool, blocking_timeout: float | None) -> None:
         """Accept both, because redis-py ignores `blocking_timeout` if `blocking` is False."""
 
-    @ExitMethod
-    def __exit__(self, *exc: Any, block: object = None) -> None:
-        with self._release_errors(exc[1]):
-            super().__exit__(*exc, block=block)
-
-    @ExitMethod
-    async def __aexit__(self, *exc: Any, block: object = None) -> None:
-        with self._release_errors(exc[1]):
-            await super().__aexit__(*exc, block=block)
-
-    @contextmanager
-    def _release_errors(self, block_error: BaseException | None) -> Iterator[None]:
-        try:
-            yield
-        except LockError as error:
-            # If the block ended with an error, that error is the cancellation after a loss.
-            if self.raise_on_release_error or block_error is not None:
-                raise
-            logger.warning(
-                "Lock not held when its block ended: name=%r error=%s", self.name, error
-            )
-
 
 class AsyncLock(Lock):
     """A mutex on a ``redis.asyncio`` client. Its methods are coroutines.
@@ -127,42 +96,12 @@ class AsyncLock(Lock):
 
     _of_asyncio = True
 
-    @markcoroutinefunction
-    def acquire(  # type: ignore[override]
-        self,
-        blocking: bool | None = None,
-        blocking_timeout: Seconds | None = None,
-        token: str | bytes | None = None,
-    ) -> Coroutine[Any, Any, bool]:
-        """Async version of `Lock.acquire()`."""
-        return self.aacquire(blocking, blocking_timeout, token)
-
-    @markcoroutinefunction
-    def release(self) -> Coroutine[Any, Any, None]:  # type: ignore[override]
-        """Async version of `Lock.release()`."""
-        return self.arelease()
-
-    @markcoroutinefunction
-    def extend(  # type: ignore[override]
-        self, additional_time: Seconds, replace_ttl: bool = False
-    ) -> Coroutine[Any, Any, Literal[True]]:
-        """Async version of `Lock.extend()`."""
-        return self.aextend(additional_time, replace_ttl)
-
-    @markcoroutinefunction
-    def reacquire(self) -> Coroutine[Any, Any, Literal[True]]:  # type: ignore[override]
-        """Async version of `Lock.reacquire()`."""
-        return self.areacquire()
-
-    @markcoroutinefunction
-    def locked(self) -> Coroutine[Any, Any, bool]:  # type: ignore[override]
-        """Async version of `Lock.locked()`."""
-        return self.alocked()
-
-    @markcoroutinefunction
-    def owned(self) -> Coroutine[Any, Any, bool]:  # type: ignore[override]
-        """Async version of `Lock.owned()`."""
-        return self.aowned()
+    acquire = Lock.aacquire  # type: ignore[assignment]
+    release = Lock.arelease  # type: ignore[assignment]
+    extend = Lock.aextend  # type: ignore[assignment]
+    reacquire = Lock.areacquire  # type: ignore[assignment]
+    locked = Lock.alocked  # type: ignore[assignment]
+    owned = Lock.aowned  # type: ignore[assignment]
 
     def __enter__(self) -> "AsyncLock":
         raise TypeError("AsyncLock supports 'async with', not 'with'")

@@ -209,7 +209,7 @@ def test_raise_on_release_error_can_be_turned_off(client, caplog):
         client.flushdb()
     with Lock(client, "a", raise_on_release_error=False):
         client.flushdb()
-    assert "Lock not held when its block ended: name='a'" in caplog.text
+    assert "Lock not released at the end of its block: name='a'" in caplog.text
     with (
         pytest.raises(redis.exceptions.LockError, match="was not acquired within 0 s"),
         Lock(client, "a"),
