@@ -48,14 +48,6 @@ def get(keys: Keys, name: str, reply_timeout: float | None = None) -> Flow[LockI
     return _lock_infos(locks, reply).get(name)
 
 
-def is_held_by(
-    keys: Keys, name: str, token: str, reply_timeout: float | None = None
-) -> Flow[bool]:
-    """Return whether a token holds a lock."""
-    info = yield from get(keys, name, reply_timeout)
-    return bool(info and any(holding.token == token for holding in info.holders))
-
-
 def get_many(keys: Keys, names: Sequence[str]) -> Flow[dict[str, LockInfo]]:
     """Return snapshots of several locks by name. A lock that is free is left out."""
     infos: dict[str, LockInfo] = {}

@@ -9,6 +9,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial, wraps
+from operator import attrgetter
 from types import MappingProxyType
 from typing import (
     Any,
@@ -123,6 +124,9 @@ class BaseLock:
     drift: tuple[float, float] = (0.0, 0.0015)
     """The part of a lease to ignore because of clock drift, and because a server counts in whole
     milliseconds: a fraction of the lease, and seconds."""
+
+    accepts_grants = True
+    """Whether a grant that a renewal confirms later counts as acquired."""
 
     raise_on_release_error = True
     """Whether the end of a block raises `LockError` if the lock is not held any more."""
@@ -244,7 +248,8 @@ class BaseLock:
                 loop, and ``DJANGO_ALLOW_ASYNC_UNSAFE`` is not set.
         """
         deadline = self._deadline(blocking, blocking_timeout)
-        return self._acquire_now(deadline, _checked_token(token), None)
+        checked = None if token is None else validators.token("token", token)
+        return self._acquire_now(deadline, checked, None)
 
     def _acquire_now(
         self, deadline: float | None, token: str | None, exit_method: BoundExit | None
@@ -257,7 +262,7 @@ class BaseLock:
             may_block = os.environ.get("DJANGO_ALLOW_ASYNC_UNSAFE")
             call.wait_until = deadline if may_block else -math.inf
         try:
-            hold = self._run(call.targets[0][0], self._acquire(call))
+            hold = run(self._client(call.targets[0][0]), self._acquire(call))
             if hold and exit_method:
                 hold.block = exit_method.keywords["block"]
                 hold.block_watch = ref(exit_method, partial(self._end_block, hold))
@@ -280,9 +285,8 @@ class BaseLock:
         ``asyncio.wait_for(lock.aacquire(), 5)``.
         """
         deadline = self._deadline(blocking, blocking_timeout)
-        return await self._aacquire_now(
-            self._acts_for(caller), deadline, _checked_token(token), None
-        )
+        checked = None if token is None else validators.token("token", token)
+        return await self._aacquire_now(self._acts_for(caller), deadline, checked, None)
 
     async def _aacquire_now(
         self, owner: Owner, deadline: float | None, token: str | None, block: object
@@ -327,7 +331,7 @@ class BaseLock:
         self._holds.remove(hold)
         try:
             end_lease(lease)
-            grant = self._run(hold.server, protocol.acquire(request, -math.inf))
+            grant = run(self._client(hold.server), protocol.acquire(request, -math.inf))
             self._apply_results(hold, [lease], [grant is not None], "transfer")
         except BaseException:
             release_in_background(lease)
@@ -351,7 +355,7 @@ class BaseLock:
         """
         hold = self._require_hold("extend")
         flow = self._extend(hold, additional_time, replace_ttl, "extend")
-        return self._run(hold.server, flow)
+        return run(self._client(hold.server), flow)
 
     @for_calling_task
     async def aextend(
@@ -365,7 +369,7 @@ class BaseLock:
     def reacquire(self) -> Literal[True]:
         """Set the lease to `timeout` seconds from now. Raises the same errors as `extend()`."""
         hold = self._require_hold("reacquire")
-        return self._run(hold.server, self._extend(hold, self.timeout, True, "reacquire"))
+        return run(self._client(hold.server), self._extend(hold, self.timeout, True, "reacquire"))
 
     @for_calling_task
     async def areacquire(self, caller: Owner) -> Literal[True]:
@@ -376,7 +380,7 @@ class BaseLock:
 
     def locked(self) -> bool:
         """Ask Redis whether the lock is held by any holder."""
-        return self._run(self._server(), self._locked())
+        return run(self._client(self._server()), self._locked())
 
     async def alocked(self) -> bool:
         """Async version of `locked()`."""
@@ -384,7 +388,7 @@ class BaseLock:
 
     def owned(self) -> bool:
         """Ask Redis whether the caller holds the lock."""
-        return self._run(self._server(), self._owned(self._owner()))
+        return run(self._client(self._server()), self._owned(self._owner()))
 
     @for_calling_task
     async def aowned(self, caller: Owner) -> bool:
@@ -395,7 +399,9 @@ class BaseLock:
 
     def __enter__(self) -> Self:
         if not self._acquire_now(self._deadline(), None, bound_exit(self)):
-            raise errors.not_acquired(self, self._run(self._server(), self._blocking_info()))
+            raise errors.not_acquired(
+                self, run(self._client(self._server()), self._blocking_info())
+            )
         return self
 
     @ExitMethod
@@ -525,17 +531,38 @@ class BaseLock:
             raise errors.already_held(self, name, call.owner, own)
         token = os.urandom(16).hex() if call.token is None else call.token
         lease = self._new_lease(call, server, name, token)
-        request = self._request(lease, call.owner)
-        acquired = yield from self._acquire_lease(call, lease, request, call.wait_until)
+        acquired = yield from self._acquire_lease(call, lease, call.wait_until)
         return (lease,) if acquired else ()
 
     def _acquire_lease(
-        self, call: AcquireCall, lease: Lease, request: AcquireRequest, deadline: float | None
+        self, call: AcquireCall, lease: Lease, deadline: float | None
     ) -> Flow[bool]:
         """Acquire a new lease, and leave nothing behind if that fails."""
         renewer = lease.renewer
         if call.token is not None:  # a release of an earlier hold may still be under way
-            renewer.cancel_release(request.keys.name, request.token)
+            renewer.cancel_release(lease.keys.name, lease.token)
+        # An `at_least_for` that is longer than the timeout is the first lease. Renewals do not
+        # extend it, so Redis does not show them before it has passed.
+        is_late = self.auto_renewal and self.at_least_for > self.timeout
+        request = AcquireRequest(
+            keys=lease.keys,
+            token=lease.token,
+            kind=self.kind,
+            capacity=self.capacity,
+            weight=self.weight,
+            lease=max(self.timeout, self.at_least_for),
+            info=info_text(
+                self.metadata,
+                renewed="later" if is_late else self.auto_renewal,
+                on_conflict=self.on_conflict,
+                task=self.task,
+                owner=call.owner,
+            ),
+            is_renewed=self.accepts_grants and self.auto_renewal and not self.at_least_for,
+            reply_timeout=self.reply_timeout,
+            predecessor=self.predecessor,
+            min_replicas=self.min_replicas,
+        )
         try:
             grant = yield from protocol.acquire(request, deadline)
             if grant and not grant.is_confirmed and not renewer.ensure_running():
@@ -585,30 +612,6 @@ class BaseLock:
         call.leases.append(lease)
         return lease
 
-    def _request(self, lease: Lease, owner: Owner) -> AcquireRequest:
-        # An `at_least_for` that is longer than the timeout is the first lease. Renewals do not
-        # extend it, so Redis does not show them before it has passed.
-        is_late = self.auto_renewal and self.at_least_for > self.timeout
-        return AcquireRequest(
-            keys=lease.keys,
-            token=lease.token,
-            kind=self.kind,
-            capacity=self.capacity,
-            weight=self.weight,
-            lease=max(self.timeout, self.at_least_for),
-            info=info_text(
-                self.metadata,
-                renewed="later" if is_late else self.auto_renewal,
-                on_conflict=self.on_conflict,
-                task=self.task,
-                owner=owner,
-            ),
-            is_renewed=self.auto_renewal and not self.at_least_for,
-            reply_timeout=self.reply_timeout,
-            predecessor=self.predecessor,
-            min_replicas=self.min_replicas,
-        )
-
     def _can_reenter(self, lease: Lease) -> bool:
         """Return whether the caller, which holds the lease, may enter it again."""
         wanted = self.reentrant or lease.pending_commits
@@ -642,7 +645,7 @@ class BaseLock:
                     lease.pending_commits += 1
                 transactions.when_it_ends(database, partial(self._release_after_commit, hold))
                 return
-            self._run(hold.server, self._release(hold))
+            run(self._client(hold.server), self._release(hold))
             # After the release, because a waiter waits for it.
             transactions.warn_if_open(self.name)
         except BaseException as error:
@@ -667,7 +670,7 @@ class BaseLock:
         for lease in hold.leases:
             lease.pending_commits -= 1
         try:
-            self._run(hold.server, self._release(hold))
+            run(self._client(hold.server), self._release(hold))
         except (RedisError, LockError) as error:
             logger.warning(
                 "Lock not released after transaction: name=%r error=%s",
@@ -802,13 +805,10 @@ class BaseLock:
         hold = self._holds.of(owner)
         if hold is None:
             return False
-        flows = []
-        for lease in hold.leases:
-            keys, name = lease.server.keys, lease.keys.name
-            flow = queries.is_held_by(keys, name, lease.token, self.reply_timeout)
-            flows.append((lease.server, flow))
-        owned = yield from self._gather(flows, self.needed)
-        return owned.count(True) >= self.needed
+        tokens = {lease.token for lease in hold.leases}
+        infos = yield from self._snapshots(self.reply_timeout)
+        held = [any(each.token in tokens for each in info.holders) for info in infos]
+        return held.count(True) >= self.needed
 
     def _gather(self, flows: Sequence[OnServer[T]], enough: int) -> Flow[list[T | None]]:
         """Return the results of all flows.
@@ -833,8 +833,8 @@ class BaseLock:
     def _where(self) -> Sequence[Target]:
         return [(self._server(), self.name)]
 
-    def _run(self, server: Server, flow: Flow[T]) -> T:
-        return run(server.client, flow)
+    _client: Callable[[Server], Any] = staticmethod(attrgetter("client"))
+    """Return the client that runs the flows. Raises redis-py's `ConnectionError`."""
 
     async def _arun(self, server: Server, flow: Flow[T]) -> T:
         return await arun(await server.async_client(), flow)
@@ -913,10 +913,6 @@ class BaseLock:
         except RedisError:
             return None
         return next((info for info in infos if info.holders and info.token not in reentered), None)
-
-
-def _checked_token(token: str | bytes | None) -> str | None:
-    return None if token is None else validators.token("token", token)
 
 
 def end_lease(lease: Lease) -> None:

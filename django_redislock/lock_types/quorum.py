@@ -15,7 +15,7 @@ from ..backends import Server
 from ..engine import protocol
 from ..engine.leases import Lease, leases_of
 from ..engine.operations import Flow, Gather, OnServer, Sleep
-from ..engine.runners import arun, run
+from ..engine.runners import arun
 from ..exceptions import LockError
 from ..snapshots import LockInfo
 from ..text import error_text
@@ -34,9 +34,6 @@ be releasing them at this moment."""
 
 RETRY_DELAY_SECONDS = 0.01, 0.2
 """The range of the random delay between two attempts, which separates rivals."""
-
-NO_CLIENT: Any = None
-"""Each flow runs on the client of its own server. Any server may be down."""
 
 Result: TypeAlias = bool | BaseException
 """Whether a server granted its lease, or the error."""
@@ -62,6 +59,7 @@ class Quorum(BaseLock):
     capacity = 1
     weight = 1
     drift = 0.01, 0.002
+    accepts_grants = False
 
     def __init__(
         self, servers: Sequence[Callable[[], Server]], name: str, **options: Unpack[Options]
@@ -83,11 +81,11 @@ class Quorum(BaseLock):
         _check_different(servers)
         return [(server, self.name) for server in servers]
 
-    def _run(self, server: Server, flow: Flow[T]) -> T:
-        return run(NO_CLIENT, flow)
+    def _client(self, server: Server) -> Any:
+        """Return None: each flow runs on the client of its own server, which may be down."""
 
     async def _arun(self, server: Server, flow: Flow[T]) -> T:
-        return await arun(NO_CLIENT, flow)
+        return await arun(self._client(server), flow)
 
     def _gather(self, flows: Sequence[OnServer[T]], enough: int) -> Flow[list[T | None]]:
         """Return the results of flows that run at the same time: None for one that fails.
@@ -102,30 +100,22 @@ class Quorum(BaseLock):
         self, call: AcquireCall, targets: Sequence[Target]
     ) -> Flow[Sequence[Lease]]:
         own = [leases_of(call.owner, server, name) for server, name in targets]
-        reentered = self._leases_to_reenter(own)
-        if len(reentered) >= self.needed:
-            return reentered
+        by_token: defaultdict[str, list[Lease]] = defaultdict(list)
+        for lease in filter(self._can_reenter, chain.from_iterable(own)):
+            by_token[lease.token].append(lease)
+        # The latest one, in case that another one was lost without notice.
+        for leases in sorted(by_token.values(), key=lambda each: -each[0].fence_token):
+            if len(leases) >= self.needed:
+                return leases
         held_by_caller = sum(self._waits_for_itself(each, call) for each in own)
         if len(targets) - held_by_caller < self.needed:
             raise errors.already_held(self, self.name, call.owner, chain.from_iterable(own))
         deadline = call.wait_until
         while True:
-            leases = yield from self._try_acquire(call, deadline)
-            if leases or (deadline is not None and clock.now() >= deadline):
-                return leases
+            held = yield from self._try_acquire(call, deadline)
+            if held or (deadline is not None and clock.now() >= deadline):
+                return held
             yield Sleep(random.uniform(*RETRY_DELAY_SECONDS))  # noqa: S311  no secret
-
-    def _leases_to_reenter(self, own: Sequence[Sequence[Lease]]) -> list[Lease]:
-        """Return the most leases of one token that the caller may enter again.
-
-        If two tokens have equally many, the later one counts.
-        """
-        by_token: defaultdict[str, list[Lease]] = defaultdict(list)
-        for lease in filter(self._can_reenter, chain.from_iterable(own)):
-            by_token[lease.token].append(lease)
-        return max(
-            by_token.values(), key=lambda each: (len(each), each[0].fence_token), default=[]
-        )
 
     def _try_acquire(self, call: AcquireCall, deadline: float | None) -> Flow[Sequence[Lease]]:
         """Return the leases of a majority, or none. Then no lease is left on any server."""
@@ -142,15 +132,10 @@ class Quorum(BaseLock):
             refusal = next((each for each in results if isinstance(each, LockError)), None)
             if valid < self.needed or refusal:
                 held = []
-            unused = [lease for lease in leases if lease not in held]
-            yield from self._release_unused(unused)
-            for lease in unused:
-                end_lease(lease)
+            yield from self._release_unused([lease for lease in leases if lease not in held])
         except GeneratorExit:
             raise
         except BaseException:
-            for lease in leases:  # an interrupted flow in another thread then releases its own
-                end_lease(lease)
             yield from self._release_unused(leases)
             raise
         if refusal:
@@ -165,24 +150,20 @@ class Quorum(BaseLock):
         """Wait at the first server that responds. Once it grants its lease, ask the others."""
         results: list[Result] = []
         for lease in leases[: len(leases) - self.needed + 1]:  # a majority remains behind these
-            results += yield Gather((self._requested(call, lease, deadline),))
+            flow = self._acquire_lease(call, lease, deadline)
+            results += yield Gather(((lease.server, flow),))
             if not isinstance(results[-1], BaseException):
                 break
         if results[-1] is not True:
             return results
         until = clock.now() + GATHER_SECONDS
         until = until if deadline is None else min(until, deadline)
-        rest = tuple(self._requested(call, lease, until) for lease in leases[len(results) :])
+        rest = tuple(
+            (lease.server, self._acquire_lease(call, lease, until))
+            for lease in leases[len(results) :]
+        )
         others: list[Result] = yield Gather(rest)
         return results + others
-
-    def _requested(
-        self, call: AcquireCall, lease: Lease, deadline: float | None
-    ) -> OnServer[bool]:
-        # A grant is confirmed at once, because only full leases count.
-        request = self._request(lease, call.owner)
-        request.is_renewed = False
-        return lease.server, self._acquire_lease(call, lease, request, deadline)
 
     def _agree_on_fence(self, leases: Sequence[Lease]) -> Flow[list[Result]]:
         """Return for each lease whether its server recorded the largest fencing token of all."""
@@ -193,7 +174,9 @@ class Quorum(BaseLock):
         return results
 
     def _release_unused(self, leases: Sequence[Lease]) -> Flow[None]:
-        """Release the leases that were granted. The renewal releases what fails here."""
+        """End leases, and release those that were granted. The renewal releases the rest."""
+        for lease in leases:  # an interrupted flow in another thread then releases its own
+            end_lease(lease)
         granted = [lease for lease in leases if lease.fence_token]
         flows = [(lease.server, self._release_lease(lease, unused=True)) for lease in granted]
         try:
@@ -221,13 +204,10 @@ def _successful(leases: Sequence[Lease], results: Sequence[Result]) -> list[Leas
 
 
 def _check_different(servers: Sequence[Server]) -> None:
-    aliases: defaultdict[object, list[str]] = defaultdict(list)
     for server in servers:
-        if server.address:
-            aliases[server.address].append(server.alias)
-    for address, same in aliases.items():
-        if len(same) > 1:
+        same = [each.alias for each in servers if each.address == server.address]
+        if server.address and len(same) > 1:
             raise ImproperlyConfigured(
-                f"using has {len(same)} cache aliases on the server {address}: "
+                f"using has {len(same)} cache aliases on the server {server.address}: "
                 f"{', '.join(map(repr, same))}. Each alias of a quorum needs its own server."
             )

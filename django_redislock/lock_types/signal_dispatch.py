@@ -41,45 +41,27 @@ class SignalContext:
 
     def __init__(self, lock: "BaseLock", using: str) -> None:
         self.using = using
+        self.fence_token: int | None = None
         self._kind = lock.kind
         self._name = lock.name
         self._since = clock.now()
-        self._has_waited = self._is_released = False
-        self._fence_token: int | None = None
+        self._sent: set[Signal] = set()
 
     def __repr__(self) -> str:
         return f"<Acquisition of {self._name!r}>"
 
-    def waiting(self, lock: "BaseLock") -> None:
-        """Send `lock_waiting` once."""
-        if not self._has_waited:
-            self._has_waited = True
-            self._send(lock_waiting, lock)
-
-    def acquired(self, lock: "BaseLock") -> None:
-        waited = self._seconds()
-        self._since, self._fence_token = clock.now(), lock.fence_token
-        self._send(lock_acquired, lock, fence_token=self._fence_token, waited=waited)
-
-    def refused(self, lock: "BaseLock") -> None:
-        self._send(lock_refused, lock, waited=self._seconds())
-
-    def failed(self, lock: "BaseLock", error: BaseException) -> None:
-        self._send(lock_failed, lock, waited=self._seconds(), error=error)
-
-    def released(self, lock: "BaseLock") -> None:
-        """Send `lock_released` once."""
-        if not self._is_released:
-            self._is_released = True
-            held = self._seconds()
-            self._send(lock_released, lock, fence_token=self._fence_token, held=held)
-
-    def _seconds(self) -> float:
-        return clock.now() - self._since
-
-    def _send(self, signal: Signal, lock: "BaseLock", **arguments: Any) -> None:
+    def send(self, signal: Signal, lock: "BaseLock", **arguments: Any) -> None:
+        """Send a signal, unless it was sent before."""
+        if signal in self._sent:
+            return
+        self._sent.add(signal)
         common = {"using": self.using, "name": self._name, "kind": self._kind}
         send(signal, sender=type(lock), lock=lock, acquisition=self, **common, **arguments)
+
+    def take_seconds(self) -> float:
+        """Return the seconds since the last call, or since the acquisition began."""
+        before, self._since = self._since, clock.now()
+        return self._since - before
 
 
 def send_while(
@@ -89,23 +71,25 @@ def send_while(
     using = ", ".join(dict.fromkeys(server.alias for server, _ in call.targets))
     context = SignalContext(lock, using)
     try:
-        before_wait = partial(_call_before_wait, partial(context.waiting, lock))
-        hold = yield from changed(flow, before_wait)
+        send_waiting = partial(context.send, lock_waiting, lock)
+        hold = yield from changed(flow, partial(_call_before_wait, send_waiting))
     except BaseException as error:
-        context.failed(lock, error)
+        context.send(lock_failed, lock, waited=context.take_seconds(), error=error)
         raise
     if hold is None:
-        context.refused(lock)
+        context.send(lock_refused, lock, waited=context.take_seconds())
     elif hold.is_first:
         hold.signals = context
-        context.acquired(lock)
+        context.fence_token = token = lock.fence_token
+        context.send(lock_acquired, lock, fence_token=token, waited=context.take_seconds())
     return hold
 
 
 def released(lock: "BaseLock", hold: Hold) -> None:
     """Send `lock_released` if a receiver got `lock_acquired`."""
-    if hold.signals:
-        hold.signals.released(lock)
+    if context := hold.signals:
+        token = context.fence_token
+        context.send(lock_released, lock, fence_token=token, held=context.take_seconds())
 
 
 def report_loss(lease: Lease, found_by_holder: bool) -> None:

@@ -20,6 +20,7 @@ from django_redislock import LockError, LockLost, LockNotOwnedError, locks
 from django_redislock.engine import protocol
 from django_redislock.engine.leases import register
 from django_redislock.engine.runners import _perform, run
+from django_redislock.lock_types import base
 from django_redislock.lock_types import quorum as primitive
 from django_redislock.testing import EmbeddedServer
 from tests.lock_fixtures import CORE, DJANGO_REDIS
@@ -748,7 +749,7 @@ def test_an_interrupted_release_is_completed(five, monkeypatch):
     lock = quorum(timeout=60, reentrant=True)
     assert lock.acquire()
     assert lock.acquire()
-    monkeypatch.setattr(primitive, "run", interrupt)
+    monkeypatch.setattr(base, "run", interrupt)
     for left in (ALL, []):
         with pytest.raises(KeyboardInterrupt):
             lock.release()
