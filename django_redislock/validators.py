@@ -6,8 +6,8 @@ Each has the argument's name and its value, returns the valid value, and raises 
 
 import inspect
 import json
-import math
 import re
+import sys
 import warnings
 from collections.abc import Callable, Container, Iterable, Mapping
 from datetime import timedelta
@@ -34,13 +34,9 @@ def seconds(argument: str, value: object) -> float:
         return value.total_seconds()
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise TypeError(f"{argument} must be a number of seconds or a timedelta, got {value!r}")
-    try:
-        number = float(value)
-    except OverflowError:
-        number = math.inf
-    if not math.isfinite(number):
+    if not abs(value) <= sys.float_info.max:  # an int can be too large for a float
         raise ValueError(f"{argument} must be finite, got {value!r}")
-    return number
+    return float(value)
 
 
 def lease(argument: str, value: object) -> float:

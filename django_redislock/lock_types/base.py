@@ -41,7 +41,7 @@ from ..engine.leases import (
     register,
     unregister,
 )
-from ..engine.operations import Flow, OnServer
+from ..engine.operations import CLEANUP_TIMEOUT_SECONDS, Flow, OnServer
 from ..engine.renewer import Renewer, loop_renewer, thread_renewer
 from ..engine.runners import arun, run
 from ..engine.store import AcquireRequest, RenewMode
@@ -160,11 +160,10 @@ class BaseLock:
             self._set_options(options)
 
     def _set_options(self, options: Options) -> None:
-        if "timeout" in options and options["timeout"] is None:
-            del options["timeout"]
         validators.check_options(type(self).__name__, options, OPTION_VALIDATORS)
         for option, value in options.items():
-            setattr(self, option, OPTION_VALIDATORS[option](option, value))
+            if value is not None or option not in ("timeout", "max_hold"):  # None: the default
+                setattr(self, option, OPTION_VALIDATORS[option](option, value))
         if self.max_hold is None:
             return
         if not self.auto_renewal:
@@ -499,7 +498,13 @@ class BaseLock:
             if sends_signals and signal.receivers:
                 flow = self._acquire(call, sends_signals=False)
                 return (yield from signal_dispatch.send_while(self, call, flow))
-        leases = yield from self._acquire_leases(call, call.targets)
+        try:
+            leases = yield from self._acquire_leases(call, call.targets)
+        except GeneratorExit:
+            raise
+        except BaseException:
+            yield from self._release_unused(call.leases)
+            raise
         if not leases:
             if call.wait_until != call.deadline:
                 raise SynchronousOnlyOperation(
@@ -686,9 +691,7 @@ class BaseLock:
         finally:
             signal_dispatch.released(self, hold)
 
-    def _release_lease(
-        self, lease: Lease, *, unused: bool = False, reply_timeout: float | None = None
-    ) -> Flow[bool]:
+    def _release_lease(self, lease: Lease, *, unused: bool = False) -> Flow[bool]:
         """Release a lease and return whether it was held. An unused one has no cooldown."""
         at_least_for = 0 if unused else lease.at_least_for
         try:
@@ -699,12 +702,28 @@ class BaseLock:
                     lease.token,
                     at_least_for=at_least_for,
                     fence_token=lease.fence_token,
-                    reply_timeout=reply_timeout or lease.reply_timeout,
+                    reply_timeout=lease.reply_timeout
+                    or (CLEANUP_TIMEOUT_SECONDS if unused else None),
                 )
             )
         except BaseException:
             release_in_background(lease, unused=unused)
             raise
+
+    def _release_unused(self, leases: Sequence[Lease]) -> Flow[None]:
+        """Release leases that no hold uses. The renewal releases what fails here."""
+        unused = [lease for lease in leases if not holds_of(lease)]
+        for lease in unused:  # an interrupted flow in another thread then releases its own
+            end_lease(lease)
+        granted = [lease for lease in unused if lease.fence_token]
+        flows = [(lease.server, self._release_lease(lease, unused=True)) for lease in granted]
+        try:
+            yield from self._gather(flows, 0)
+        except BaseException as error:
+            for lease in granted:  # some flows may not have begun
+                release_in_background(lease, unused=True)
+            if not isinstance(error, RedisError):
+                raise
 
     def _abandon_call(self, call: AcquireCall) -> None:
         """Leave nothing behind after an acquisition that an error or an interrupt ended."""

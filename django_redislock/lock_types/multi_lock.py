@@ -5,14 +5,12 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Unpack
 
-from redis.exceptions import RedisError
-
 from .. import clock
 from ..backends import Server
-from ..engine.leases import HoldTable, Lease, State, holds_of
-from ..engine.operations import CLEANUP_TIMEOUT_SECONDS, Flow
+from ..engine.leases import HoldTable, Lease
+from ..engine.operations import Flow
 from ..names import Template, check_names
-from .base import AcquireCall, BaseLock, Target, release_in_background
+from .base import AcquireCall, BaseLock, Target
 from .options import Options
 
 
@@ -63,7 +61,12 @@ class MultiLock(BaseLock):
         deadline = call.wait_until
         while True:
             call.leases.clear()  # the leases of an earlier attempt have ended
-            leases = yield from self._acquire_in_order(call, targets)
+            leases: list[Lease] = []
+            for target in targets:
+                acquired = yield from super()._acquire_leases(call, [target])
+                if not acquired:
+                    break
+                leases += acquired
             if len(leases) == self.needed and not any(lease.lost for lease in leases):
                 return leases
             yield from self._release_unused(leases)
@@ -71,36 +74,6 @@ class MultiLock(BaseLock):
             timed_out = deadline is not None and clock.now() >= deadline
             if len(leases) < self.needed or timed_out:
                 return ()
-
-    def _acquire_in_order(
-        self, call: AcquireCall, targets: Sequence[Target]
-    ) -> Flow[Sequence[Lease]]:
-        leases: list[Lease] = []
-        try:
-            for target in targets:
-                acquired = yield from super()._acquire_leases(call, [target])
-                if not acquired:
-                    break
-                leases += acquired
-        except GeneratorExit:
-            raise
-        except BaseException:
-            yield from self._release_unused(leases, reply_timeout=CLEANUP_TIMEOUT_SECONDS)
-            raise
-        return leases
-
-    def _release_unused(
-        self, leases: Sequence[Lease], *, reply_timeout: float | None = None
-    ) -> Flow[None]:
-        """Release the leases that this call acquired, the last one first."""
-        unused = [lease for lease in reversed(leases) if not holds_of(lease)]
-        try:
-            for lease in unused:
-                yield from self._release_lease(lease, unused=True, reply_timeout=reply_timeout)
-        except RedisError:
-            for lease in unused:
-                if lease.state is not State.ENDED:
-                    release_in_background(lease, unused=True)
 
     def _for_calls(self, signature: inspect.Signature) -> Callable[..., BaseLock]:
         templates = [Template(name, signature) for name in self.names]

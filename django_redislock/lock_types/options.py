@@ -32,10 +32,6 @@ class Options(MoreOptions, total=False):
     blocking_timeout: Seconds | None
 
 
-def _optional_lease(option: str, value: object) -> float | None:
-    return None if value is None else validators.lease(option, value)
-
-
 OPTION_VALIDATORS: Mapping[str, Callable[[str, Any], Any]] = {
     "timeout": validators.lease,
     "blocking": validators.flag,
@@ -43,7 +39,7 @@ OPTION_VALIDATORS: Mapping[str, Callable[[str, Any], Any]] = {
     "auto_renewal": validators.flag,
     "reentrant": validators.flag,
     "at_least_for": validators.at_least,
-    "max_hold": _optional_lease,
+    "max_hold": validators.lease,
     "min_replicas": partial(validators.count, least=0, most=100),
     "release_on_commit": validators.database,
     "metadata": validators.metadata,

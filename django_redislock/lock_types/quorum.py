@@ -20,7 +20,7 @@ from ..exceptions import LockError
 from ..snapshots import LockInfo
 from ..text import error_text
 from . import errors
-from .base import AcquireCall, BaseLock, T, Target, end_lease, release_in_background
+from .base import AcquireCall, BaseLock, T, Target
 from .options import Options
 
 MAX_REPLY_SECONDS = 0.5
@@ -110,54 +110,45 @@ class Quorum(BaseLock):
         held_by_caller = sum(self._waits_for_itself(each, call) for each in own)
         if len(targets) - held_by_caller < self.needed:
             raise errors.already_held(self, self.name, call.owner, chain.from_iterable(own))
-        deadline = call.wait_until
         while True:
-            held = yield from self._try_acquire(call, deadline)
-            if held or (deadline is not None and clock.now() >= deadline):
+            held = yield from self._try_acquire(call)
+            if held or (call.wait_until is not None and clock.now() >= call.wait_until):
                 return held
             yield Sleep(random.uniform(*RETRY_DELAY_SECONDS))  # noqa: S311  no secret
 
-    def _try_acquire(self, call: AcquireCall, deadline: float | None) -> Flow[Sequence[Lease]]:
+    def _try_acquire(self, call: AcquireCall) -> Flow[Sequence[Lease]]:
         """Return the leases of a majority, or none. Then no lease is left on any server."""
         token = uuid.uuid4().hex if call.token is None else call.token
         call.leases.clear()  # the leases of earlier attempts have ended
         leases = [self._new_lease(call, server, name, token) for server, name in call.targets]
-        try:
-            results = yield from self._request_all(call, leases, deadline)
-            granted = _successful(leases, results)
-            fenced = yield from self._agree_on_fence(granted)
-            held = _successful(granted, fenced)
-            valid = sum(not lease.lost for lease in held)
-            # A server on which the name is in use for another lock type refuses.
-            refusal = next((each for each in results if isinstance(each, LockError)), None)
-            if valid < self.needed or refusal:
-                held = []
-            yield from self._release_unused([lease for lease in leases if lease not in held])
-        except GeneratorExit:
-            raise
-        except BaseException:
-            yield from self._release_unused(leases)
-            raise
+        results = yield from self._request_all(call, leases)
+        granted = _successful(leases, results)
+        fenced = yield from self._agree_on_fence(granted)
+        held = _successful(granted, fenced)
+        valid = sum(not lease.lost for lease in held)
+        # A server on which the name is in use for another lock type refuses.
+        refusal = next((each for each in results if isinstance(each, LockError)), None)
+        if valid < self.needed or refusal:
+            held = []
+        yield from self._release_unused([lease for lease in leases if lease not in held])
         if refusal:
             raise LockError(str(refusal), lock_name=self.name)
         if not held:
             self._check_failures(results + fenced, len(leases) - self.needed)
         return held
 
-    def _request_all(
-        self, call: AcquireCall, leases: Sequence[Lease], deadline: float | None
-    ) -> Flow[list[Result]]:
+    def _request_all(self, call: AcquireCall, leases: Sequence[Lease]) -> Flow[list[Result]]:
         """Wait at the first server that responds. Once it grants its lease, ask the others."""
         results: list[Result] = []
         for lease in leases[: len(leases) - self.needed + 1]:  # a majority remains behind these
-            flow = self._acquire_lease(call, lease, deadline)
+            flow = self._acquire_lease(call, lease, call.wait_until)
             results += yield Gather(((lease.server, flow),))
             if not isinstance(results[-1], BaseException):
                 break
         if results[-1] is not True:
             return results
         until = clock.now() + GATHER_SECONDS
-        until = until if deadline is None else min(until, deadline)
+        until = until if call.wait_until is None else min(until, call.wait_until)
         rest = tuple(
             (lease.server, self._acquire_lease(call, lease, until))
             for lease in leases[len(results) :]
@@ -172,19 +163,6 @@ class Quorum(BaseLock):
             tuple((lease.server, protocol.raise_fence(lease, largest)) for lease in leases)
         )
         return results
-
-    def _release_unused(self, leases: Sequence[Lease]) -> Flow[None]:
-        """End leases, and release those that were granted. The renewal releases the rest."""
-        for lease in leases:  # an interrupted flow in another thread then releases its own
-            end_lease(lease)
-        granted = [lease for lease in leases if lease.fence_token]
-        flows = [(lease.server, self._release_lease(lease, unused=True)) for lease in granted]
-        try:
-            yield Gather(tuple(flows))
-        except BaseException:  # an interrupt: some flows may not have begun
-            for lease in granted:
-                release_in_background(lease, unused=True)
-            raise
 
     def _is_held(self, infos: Sequence[LockInfo]) -> bool:
         holders = Counter(holding.token for info in infos for holding in info.holders)
