@@ -215,7 +215,7 @@ class BaseLock:
     @for_calling_task
     async def aassert_held(self, caller: Owner) -> None:
         """Async version of `assert_held()`. It makes no request either."""
-        self._require_hold("use", owner=self._acts_for(caller))
+        self._require_hold("use", caller)
 
     # Acquire and release
 
@@ -284,7 +284,7 @@ class BaseLock:
         """
         deadline = self._deadline(blocking, blocking_timeout)
         checked = None if token is None else validators.token("token", token)
-        return await self._aacquire_now(self._acts_for(caller), deadline, checked, None)
+        return await self._aacquire_now(self._owner(caller), deadline, checked, None)
 
     async def _aacquire_now(
         self, owner: Owner, deadline: float | None, token: str | None, block: object
@@ -315,7 +315,7 @@ class BaseLock:
     async def arelease(self, caller: Owner) -> None:
         """Async version of `release()`."""
         self._refuse_release_on_commit()
-        await self._aleave(self._holds.of(self._acts_for(caller)))
+        await self._aleave(self._holds.of(self._owner(caller)))
 
     def transfer(self, request: AcquireRequest) -> None:
         """Release the lock and grant it to the token of `request`; see `queue_lock`.
@@ -323,11 +323,11 @@ class BaseLock:
         A lock that was lost and is free is granted, too, before `LockLost` is raised. Raises the
         same errors as `release()`.
         """
-        hold = self._require_hold("transfer", lost=True)
+        hold = self._found(self._holds.of(self._owner()), "transfer")
         [lease] = hold.leases
         request.predecessor = lease.token
-        self._holds.remove(hold)
         try:
+            self._holds.remove(hold)
             end_lease(lease)
             grant = run(self._client(hold.server), protocol.acquire(request, -math.inf))
             self._apply_results(hold, [lease], [grant is not None], "transfer")
@@ -360,7 +360,7 @@ class BaseLock:
         self, caller: Owner, additional_time: Seconds, replace_ttl: bool = False
     ) -> Literal[True]:
         """Async version of `extend()`."""
-        hold = self._require_hold("extend", owner=self._acts_for(caller))
+        hold = self._require_hold("extend", caller)
         flow = self._extend(hold, additional_time, replace_ttl, "extend")
         return await self._arun(hold.server, flow)
 
@@ -372,7 +372,7 @@ class BaseLock:
     @for_calling_task
     async def areacquire(self, caller: Owner) -> Literal[True]:
         """Async version of `reacquire()`."""
-        hold = self._require_hold("reacquire", owner=self._acts_for(caller))
+        hold = self._require_hold("reacquire", caller)
         flow = self._extend(hold, self.timeout, True, "reacquire")
         return await self._arun(hold.server, flow)
 
@@ -391,7 +391,7 @@ class BaseLock:
     @for_calling_task
     async def aowned(self, caller: Owner) -> bool:
         """Async version of `owned()`."""
-        return await self._arun(self._server(), self._owned(self._acts_for(caller)))
+        return await self._arun(self._server(), self._owned(self._owner(caller)))
 
     # Context manager and decorator
 
@@ -436,7 +436,7 @@ class BaseLock:
         """Raise the error of a release, unless the error of the block is more important."""
         is_ignored = isinstance(release_error, LockError) and not self.raise_on_release_error
         is_cancelled = isinstance(release_error, asyncio.CancelledError)
-        if is_cancelled or not (block_error or is_ignored):
+        if is_cancelled or (block_error is None and not is_ignored):
             raise release_error
         logger.warning(
             "Lock not released at the end of its block: name=%r error=%s",
@@ -712,7 +712,7 @@ class BaseLock:
 
     def _release_unused(self, leases: Sequence[Lease]) -> Flow[None]:
         """Release leases that no hold uses. The renewal releases what fails here."""
-        unused = [lease for lease in leases if not holds_of(lease)]
+        unused = _unused(leases)
         for lease in unused:  # an interrupted flow in another thread then releases its own
             end_lease(lease)
         granted = [lease for lease in unused if lease.fence_token]
@@ -729,9 +729,8 @@ class BaseLock:
         """Leave nothing behind after an acquisition that an error or an interrupt ended."""
         if call.hold:
             self._abandon(call.hold, unused=True)
-        for lease in call.leases:
-            if lease.state is not State.ENDED and not holds_of(lease):
-                release_in_background(lease, unused=True)
+        for lease in _unused(call.leases):
+            release_in_background(lease, unused=True)
 
     def _abandon(self, hold: Hold, *, unused: bool = False) -> None:
         """Release in the background what an error or an interrupt kept from being released."""
@@ -857,8 +856,16 @@ class BaseLock:
     async def _arun(self, server: Server, flow: Flow[T]) -> T:
         return await arun(await server.async_client(), flow)
 
-    def _owner(self) -> Owner:
-        return self._shared_owner or current_owner()
+    def _owner(self, caller: "Owner | None" = None) -> Owner:
+        """Return who holds the lock: the task that called an async method, if `caller` is given.
+
+        If a coroutine was made in another event loop, the task that runs it is the holder.
+        """
+        if self._shared_owner:
+            return self._shared_owner
+        if isinstance(caller, asyncio.Task) and caller.get_loop() is asyncio.get_running_loop():
+            return caller
+        return current_owner()
 
     def _refuse_release_on_commit(self) -> None:
         if self.release_on_commit:
@@ -867,26 +874,13 @@ class BaseLock:
                 "transaction in one function, and call it with sync_to_async()."
             )
 
-    def _acts_for(self, caller: Owner) -> Owner:
-        """Return the task that called an async method. It is the holder.
-
-        If a coroutine was made in another event loop, it acts for the task that runs it.
-        """
-        if self._shared_owner:
-            return self._shared_owner
-        if isinstance(caller, asyncio.Task) and caller.get_loop() is asyncio.get_running_loop():
-            return caller
-        return self._owner()
-
     def _visible_hold(self) -> Hold | None:
         return self._holds.visible_to(self._owner())
 
-    def _require_hold(
-        self, action: str, *, lost: bool = False, owner: "Owner | None" = None
-    ) -> Hold:
-        """Return the caller's hold. Raises `LockLost` for a lost one, unless `lost` is true."""
-        hold = self._found(self._holds.of(owner or self._owner()), action)
-        if not lost and hold.lost:
+    def _require_hold(self, action: str, caller: "Owner | None" = None) -> Hold:
+        """Return the caller's hold. Raises `LockLost` if it was lost."""
+        hold = self._found(self._holds.of(self._owner(caller)), action)
+        if hold.lost:
             raise errors.lost(self.name, action)
         return hold
 
@@ -920,6 +914,11 @@ class BaseLock:
         except RedisError:
             return None
         return next((info for info in infos if info.holders and info.token not in reentered), None)
+
+
+def _unused(leases: Sequence[Lease]) -> list[Lease]:
+    """Return the leases that have not ended and that no hold uses."""
+    return [each for each in leases if each.state is not State.ENDED and not holds_of(each)]
 
 
 def end_lease(lease: Lease) -> None:
