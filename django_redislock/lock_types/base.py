@@ -164,6 +164,7 @@ class BaseLock:
         for option, value in options.items():
             if value is not None or option not in ("timeout", "max_hold"):  # None: the default
                 setattr(self, option, OPTION_VALIDATORS[option](option, value))
+        self._check_wait(self.blocking, self.blocking_timeout)
         if self.max_hold is None:
             return
         if not self.auto_renewal:
@@ -893,13 +894,24 @@ class BaseLock:
         self, blocking: bool | None = None, blocking_timeout: Seconds | None = None
     ) -> float | None:
         """Return when a call gives up: None for never, ``-inf`` for a call that does not wait."""
-        blocking = self.blocking if blocking is None else validators.flag("blocking", blocking)
-        seconds = self.blocking_timeout
-        if blocking_timeout is not None:
+        if blocking is None and blocking_timeout is None:
+            blocking, seconds = self.blocking, self.blocking_timeout
+        else:
+            blocking = self.blocking if blocking is None else validators.flag("blocking", blocking)
             seconds = validators.wait("blocking_timeout", blocking_timeout)
+            self._check_wait(blocking, seconds)
+            seconds = self.blocking_timeout if seconds is None else seconds
         if not blocking:
             return -math.inf
         return None if seconds is None else clock.now() + seconds
+
+    def _check_wait(self, blocking: bool, blocking_timeout: float | None) -> None:
+        """Raise `ValueError` if `blocking_timeout` would be ignored."""
+        if not blocking and blocking_timeout is not None:
+            raise ValueError(
+                f"blocking_timeout={blocking_timeout:g} cannot be used with blocking=False, which "
+                "does not wait. Omit one of the two."
+            )
 
     def _blocking_info(self) -> Flow[LockInfo | None]:
         """Return a snapshot of the lock that is in the way, or None if Redis does not reply."""

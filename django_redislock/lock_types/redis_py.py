@@ -84,6 +84,9 @@ class Lock(Mutex):
         validators.wait("sleep", sleep)
         return super().acquire(blocking, blocking_timeout, token)
 
+    def _check_wait(self, blocking: bool, blocking_timeout: float | None) -> None:
+        """Accept both, because redis-py ignores `blocking_timeout` if `blocking` is False."""
+
 
 class AsyncLock(Lock):
     """A mutex on a ``redis.asyncio`` client. Its methods are coroutines.

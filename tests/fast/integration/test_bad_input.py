@@ -124,6 +124,22 @@ def test_several_names(names):
             use()
 
 
+@pytest.mark.parametrize("wait", [0, 3, timedelta(seconds=3)])
+def test_blocking_timeout_without_blocking(wait):
+    lock = locks.lock("a")
+    uses = [
+        lambda: locks.lock("a", blocking=False, blocking_timeout=wait),
+        lambda: locks.semaphore("a", 2, blocking=False, blocking_timeout=wait),
+        lambda: locks.atomic("a", blocking=False, blocking_timeout=wait),
+        lambda: lock.acquire(blocking=False, blocking_timeout=wait),
+        lambda: locks.lock("a", blocking=False).acquire(blocking_timeout=wait),
+        lambda: asyncio.run(lock.aacquire(blocking=False, blocking_timeout=wait)),
+    ]
+    for use in uses:
+        with pytest.raises(ValueError, match=r"blocking_timeout=[03] .* blocking=False"):
+            use()
+
+
 def nested(depth):
     value = []
     for _ in range(depth):
