@@ -45,7 +45,7 @@ def get(keys: Keys, name: str, reply_timeout: float | None = None) -> Flow[LockI
     """Return a snapshot of a lock, or None if it has no holder and no waiter."""
     locks = [keys.of(name)]
     reply = yield lock_rows(locks, reply_timeout)
-    return _lock_infos(locks, reply).get(name)
+    return _lock_infos(locks, *parse_replies([reply])[0]).get(name)
 
 
 def get_many(keys: Keys, names: Sequence[str]) -> Flow[dict[str, LockInfo]]:
@@ -56,8 +56,8 @@ def get_many(keys: Keys, names: Sequence[str]) -> Flow[dict[str, LockInfo]]:
         for lock in map(keys.of, names[start : start + MAX_ROWS]):
             by_bucket.setdefault(lock.bucket, []).append(lock)
         replies = yield Batch(tuple(map(lock_rows, by_bucket.values())), REPLY_TIMEOUT_SECONDS)
-        for locks, reply in zip(by_bucket.values(), replies, strict=True):
-            infos |= _lock_infos(locks, reply)
+        for locks, parsed in zip(by_bucket.values(), parse_replies(replies), strict=True):
+            infos |= _lock_infos(locks, *parsed)
     return infos
 
 
@@ -168,9 +168,10 @@ def lock_rows(locks: Sequence[LockKeys], reply_timeout: float | None = None) -> 
     return Call(ROWS, keys, (conf.history,), limit=reply_timeout)
 
 
-def _lock_infos(locks: Sequence[LockKeys], reply: bytes) -> dict[str, LockInfo]:
+def _lock_infos(
+    locks: Sequence[LockKeys], now: str, rows: Sequence[tuple[int, Iterable[str]]]
+) -> dict[str, LockInfo]:
     """Parse the reply to `lock_rows()`. Leave out locks without a holder and a waiter."""
-    [(now, rows)] = parse_replies([reply])
     infos = {
         lock.name: parse_or_none(_lock_info, lock.name, *row, int(now))
         for lock, row in zip(locks, rows, strict=True)

@@ -108,7 +108,7 @@ class LockedCommand:
     def run(self) -> int:
         """Run the command, and return the exit status."""
         if not self.is_quiet:
-            lock_waiting.connect(self.on_waiting, sender=Mutex)  # as long as this object exists
+            lock_waiting.connect(self.on_waiting, sender=Mutex)
         token, wait = uuid.uuid4().hex, 0 if self.options["skip"] else self.options["wait"]
         try:
             is_acquired = self.lock.acquire(wait != 0, wait or None, token=token)
@@ -121,6 +121,8 @@ class LockedCommand:
             with suppress(RedisError):
                 self.manager.release_for(self.name, token)
             raise
+        finally:
+            lock_waiting.disconnect(self.on_waiting, sender=Mutex)
         if is_acquired:
             return LOST if self.lock.lost else self.release(status)
         if not self.is_quiet:

@@ -90,7 +90,7 @@ class Lock:
 
     def rows(self, *names: str) -> list[LockInfo]:
         locks = [KEYS.of(name) for name in names]
-        return list(_lock_infos(locks, self.ask_rows(*names).encode()).values())
+        return list(_lock_infos(locks, *json.loads(self.ask_rows(*names))).values())
 
     def ask_rows(self, *names: str) -> Any:
         keys = [key for name in names for key in (KEYS.of(name).lock, KEYS.of(name).waiting)]
