@@ -108,6 +108,9 @@ may be dead comes first, and then a holder that is running."""
 SEVERITY = {code: rank for rank, code in enumerate(STATES)}
 """The place of each code in that order."""
 
+URGENCY = {code: min(rank, SEVERITY[LATE.code] + 1) for code, rank in SEVERITY.items()}
+"""The rank of each code in lists: only overdue renewals come before the other states."""
+
 
 def state_of(info: LockInfo) -> LockState:
     """Return the state of a lock: the state of the holder that a line about it shows."""
@@ -140,10 +143,9 @@ def primary_holder(info: LockInfo) -> Holding | None:
     return min(info.holders, key=severity, default=None)
 
 
-def urgency(info: LockInfo, state: LockState | None = None) -> tuple[int, int, str]:
+def urgency(info: LockInfo) -> tuple[int, int, str]:
     """Return a sort key: stale locks, late locks, the locks with the most waiters, the name."""
-    severity = SEVERITY[(state or state_of(info)).code]
-    return min(severity, SEVERITY[LATE.code] + 1), -info.waiters, info.name
+    return URGENCY[state_of(info).code], -info.waiters, info.name
 
 
 # Renewal

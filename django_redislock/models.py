@@ -10,7 +10,7 @@ from django.db import models
 from django.utils.translation import gettext_lazy as _
 
 from .conf import conf
-from .lock_state import HANDOVER, LockState, primary_holder, state_of_holding, urgency
+from .lock_state import HANDOVER, URGENCY, LockState, primary_holder, state_of_holding
 from .text import printable
 
 if TYPE_CHECKING:
@@ -83,5 +83,5 @@ class ActiveLock(models.Model):
             lock.state = state_of_holding(lock.primary) if lock.primary else HANDOVER
             ends = map(attrgetter("expires_at"), info.holders)
             lock.expires_at = max(ends, default=datetime.min.replace(tzinfo=UTC))
-            lock.urgency = urgency(info, lock.state)
+            lock.urgency = URGENCY[lock.state.code], -info.waiters, name
         return lock
