@@ -15,7 +15,8 @@ from uuid import NAMESPACE_DNS, uuid5
 
 from django_redislock import LockError, locks
 from django_redislock.engine import store
-from django_redislock.identity import SharedOwner
+from django_redislock.identity import SharedOwner, info_text
+from django_redislock.lock_types import base
 from tests.lock_tools import start
 from tests.tools import wait_until
 
@@ -40,6 +41,15 @@ def web(number: int) -> dict[str, Any]:
     return {"host": f"web-{number}", "pid": 80 + number, "task_name": None}
 
 
+HOLDERS: dict[SharedOwner, dict[str, Any]] = {}
+"""The invented holders."""
+
+
+def invented_info(*args: Any, owner: Any, **options: Any) -> str:
+    """Return the holder payload of an invented holder."""
+    return json.dumps(json.loads(info_text(*args, owner=owner, **options)) | HOLDERS[owner])
+
+
 class Visit:
     """The hold of a lock by an invented process."""
 
@@ -48,17 +58,9 @@ class Visit:
         self._lock = lock
         task_id = holder["task_name"] and str(uuid5(NAMESPACE_DNS, f"{holder} {lock.name}"))
         lock.on_conflict = "skip" if task_id else ""
-        request_of = lock._request
-        invented = holder | {"thread": "MainThread", "task_id": task_id}
         # One thread acquires the lock, and another renews and releases it.
-        lock._shared_owner = SharedOwner()
-
-        def request(*args: Any, **options: Any) -> Any:
-            made = request_of(*args, **options)
-            made.info = json.dumps(json.loads(made.info) | invented)
-            return made
-
-        lock._request = request
+        lock._shared_owner = owner = SharedOwner()
+        HOLDERS[owner] = holder | {"thread": "MainThread", "task_id": task_id}
 
     def acquire(self) -> None:
         """Acquire the lock, and wait until it is acquired, refused, or queued for."""
@@ -183,7 +185,10 @@ def busy_shop(server: TimedServer) -> Iterator[None]:
     for before in range(3600, 0, -RENEWED_EVERY):
         shop.plan(before - 4, shop.renew)
     # A long TTL, so that no waiter counts as dead when the clock jumps.
-    with patch.object(store, "WAITER_TTL_MS", 3_600_000):
+    with (
+        patch.object(store, "WAITER_TTL_MS", 3_600_000),
+        patch.object(base, "info_text", invented_info),
+    ):
         shop.open()
         try:
             yield
