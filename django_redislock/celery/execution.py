@@ -7,6 +7,7 @@ was called, the process that learns of it releases the queue lock.
 from __future__ import annotations
 
 import logging
+import os
 import random
 from collections.abc import Callable
 from contextlib import suppress
@@ -42,7 +43,7 @@ from .message import (
     DUPLICATE,
     Message,
     call_of,
-    current_message,
+    executed_message,
     message_of,
     queue_seconds,
     single_of,
@@ -68,8 +69,7 @@ def begin(sender: Any, **_: Any) -> None:
 
 @after_task_publish.connect
 def sent(sender: str, headers: Any, body: Any, **_: Any) -> None:
-    message = current_message()
-    if message and message.task_id and message.task_id == headers.get("id"):
+    if message := executed_message(headers.get("id")):
         message.is_sent_again = True
         if message.execution:
             message.execution.keep_lock_for(sender, body, headers)
@@ -128,7 +128,7 @@ class TaskExecution(Execution):
         try:
             return super().run()
         finally:
-            if self.slot:
+            if self.slot and self.slot.pid == os.getpid():  # not if another process took it, too
                 self.slot.pid = 0
             self.message.execution = None
 
@@ -194,11 +194,13 @@ class TaskExecution(Execution):
         """Acquire the lock, unless an earlier execution of the same message still runs.
 
         With `limit` both would run. With ``"wait"`` this one would run before the result of the
-        other is known.
+        other is known. With ``"skip"`` the history would show it as skipped.
         """
         if self._runs_later(lock.name):
             lock.on_conflict = "retry"  # for the history
-        if self.message.is_redelivered or self.message.is_resent:
+        message = self.message
+        may_overlap = lock.capacity > 1 or self.options.on_conflict == "wait"
+        if message.is_redelivered or message.is_resent or (message.retries and not may_overlap):
             conflict = Conflict(self.call, lock.name)
             if conflict.look() and conflict.is_with_running_itself:
                 return conflict

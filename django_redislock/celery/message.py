@@ -33,11 +33,14 @@ AGAIN = "redislock_again"
 QUEUE_LOCK = "redislock_queue_lock"
 """The name of the queue lock that the task took when it was sent, or that is promised to it."""
 
+EXPECTED = "redislock_expected"
+"""Whether other tasks or a caller depend on the result of this message."""
+
 DUPLICATE = "redislock_duplicate"
 """The id of the task, or "", that held the queue lock when this duplicate was sent. A duplicate
 whose result is expected ends without running."""
 
-OURS = (CONFLICTS, AGAIN, QUEUE_LOCK, DUPLICATE)
+OURS = (CONFLICTS, AGAIN, QUEUE_LOCK, EXPECTED, DUPLICATE)
 
 ATTRIBUTE = "redislock_message"
 """The attribute of a request that has its message."""
@@ -97,7 +100,8 @@ class Message:
         """Whether the queue lock of another task was found when the message was sent."""
 
         self.is_expected = bool(
-            request.chord
+            headers.get(EXPECTED)
+            or request.chord
             or request.group
             or request.chain
             or request.callbacks
@@ -124,10 +128,16 @@ class Message:
         return call_of(self.single, self.task, self.task_id, self.args, self.kwargs)
 
 
-def current_message() -> Message | None:
-    """Return the message for which the current task is executed, or None."""
-    task: Task[..., Any] | None = state.get_current_task()
-    return None if task is None else message_of(task)
+def executed_message(task_id: str | None) -> Message | None:
+    """Return the message with an id that is executed here, or None.
+
+    A task that it calls can send the message again, and is then the current task.
+    """
+    for task in reversed(state._task_stack.stack):
+        message = message_of(task)
+        if message and message.task_id and message.task_id == task_id:
+            return message
+    return None
 
 
 def message_of(task: Task[..., Any]) -> Message | None:

@@ -26,10 +26,11 @@ from .message import (
     AGAIN,
     CONFLICTS,
     DUPLICATE,
+    EXPECTED,
     QUEUE_LOCK,
     Message,
     call_of,
-    current_message,
+    executed_message,
     queue_seconds,
     seconds_until,
 )
@@ -82,10 +83,9 @@ class Sending:
         # The execution of the same id that sends the message: of this task, or of a task that it
         # replaces and that runs under the same lock.
         self.runs_under_lock = runs_under(single.manager.alias, lock_name)
-        earlier = current_message()
-        is_own = earlier is not None and earlier.task_id == self.task_id
+        earlier = executed_message(self.task_id)
         is_same = earlier is not None and (earlier.task is task or self.runs_under_lock)
-        self.earlier = earlier if is_own and is_same else None
+        self.earlier = earlier if is_same else None
         # Whether other tasks or a caller depend on the result of just this message.
         call.is_expected = (
             self.has_own_id or any(map(options.get, FOLLOWER_OPTIONS))
@@ -132,7 +132,7 @@ class Sending:
         met_before = earlier.headers.get(CONFLICTS)
         is_by_conflict = self.headers.get(CONFLICTS) not in (None, met_before)
         # After ``self.retry()`` or ``self.replace()``, the task has run, and must run again.
-        return self._publish({} if is_by_conflict else {QUEUE_LOCK: self.name})
+        return self._publish({} if is_by_conflict else self._queue_lock_headers)
 
     # The queue lock
 
@@ -166,10 +166,16 @@ class Sending:
 
     # The message
 
+    @property
+    def _queue_lock_headers(self) -> dict[str, Any]:
+        """The headers of a message that holds the queue lock, or must run anyway."""
+        is_expected = self.conflict.call.is_expected
+        return {QUEUE_LOCK: self.name} | ({EXPECTED: True} if is_expected else {})
+
     def _publish_with_queue_lock(self, replaced: Holding | None = None) -> Any:
         was_sent = False
         try:
-            result = self._publish({QUEUE_LOCK: self.name})
+            result = self._publish(self._queue_lock_headers)
             # An eager task has run, or could not.
             was_sent = not isinstance(result, EagerResult)
         finally:

@@ -103,9 +103,10 @@ class Monitor:
 
 def is_settled(lock: Slot, since: float) -> bool:
     """Release the lock of a dead process, and return whether no further check is needed."""
-    name, age = lock.name.decode(), clock.now() - since
+    name, alias = lock.name.decode(errors="replace"), lock.alias.decode(errors="replace")
+    age = clock.now() - since
     try:
-        _release(lock.alias.decode(), name, lock.pid, lock.at_least_for)
+        _release(alias, name, lock.pid, lock.at_least_for)
     except Exception as error:
         if age < CHECK_INTERVAL_SECONDS:  # once
             logger.warning(

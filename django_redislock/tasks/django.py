@@ -211,18 +211,15 @@ def execution(
     single: Single, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> TaskExecution | None:
     """Return the execution of a call that a backend makes for the task that it runs."""
-    run = next(reversed(runs.get()), None)
+    found = runs.get()
+    run = found[-1] if found else None
     call = Call(single, args, kwargs, added_args=single.added_args)
     if run is None or run.has_begun or marked(run.result.task.func) is not single:
         return TaskExecution(call) if single.framework == "django" else None
     check_options(single.options)
     run.has_begun, task = True, run.result.task
-    call.task, call.task_name, call.task_id = (
-        _of_module(task),
-        task.module_path,
-        str(run.result.id),
-    )
-    call.added_args = int(task.takes_context)
+    call.task, call.task_name = _of_module(task), task.module_path
+    call.task_id, call.added_args = str(run.result.id), int(task.takes_context)
     if single.options.locking.when_sent:
         call.other_queue_token = being_sent.get()
     return TaskExecution(call)

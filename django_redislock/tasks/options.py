@@ -147,7 +147,12 @@ class Options:
         """Raise `ValueError` if options cannot be combined."""
         locking, on_conflict = self.locking, self.on_conflict
         policies = WHEN_SENT if locking.when_sent else WHEN_RUNNING
-        _choice(policies, f"mode={self.mode!r} with on_conflict", on_conflict)
+        if on_conflict not in policies:
+            choices = ", ".join(map(repr, policies))
+            raise ValueError(
+                f"on_conflict={short_repr(on_conflict)} does not work with mode={self.mode!r}. Use"
+                f" one of {choices}"
+            )
         retries = on_conflict == "retry"
         not_mode, not_policy = f"not mode={self.mode!r}", f"not on_conflict={on_conflict!r}"
         for option, is_possible, required in (

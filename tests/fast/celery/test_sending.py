@@ -16,7 +16,7 @@ from redis.exceptions import ConnectionError
 
 from django_redislock import AlreadyRunning, locks, single_instance
 from django_redislock.celery import current_lock
-from django_redislock.celery.message import AGAIN, DUPLICATE, QUEUE_LOCK
+from django_redislock.celery.message import AGAIN, DUPLICATE, EXPECTED, QUEUE_LOCK
 from django_redislock.lock_state import queued_task
 from django_redislock.lock_types import QueueLock
 from django_redislock.tasks.single import queue_lock_token
@@ -511,4 +511,42 @@ def test_it_keeps_the_queue_lock_of_a_process_that_died_before_it_began(app, nam
     task.apply_async(task_id="own")
     task.apply_async(task_id="own", retries=1)
     assert [headers[QUEUE_LOCK] for headers in sent] == [name, name]
+    assert held_by(name) == {name: "own"}
+
+
+# Whether the result of just this message is expected
+
+
+@pytest.mark.parametrize("expected", [True, False])
+@pytest.mark.parametrize("mode", ["until_executed", "until_and_while_executing"])
+def test_a_retry_is_expected_if_its_first_message_was(app, name, sent, revoked, mode, expected):
+    def retry():
+        raise task.retry(countdown=0)
+
+    task = make_task(app, name, mode, on_conflict="replace", body=retry)
+    task.apply_async(**({"task_id": "own"} if expected else {}))
+    assert sent[0].get(EXPECTED, False) is expected
+    locks.force_release(queue_lock(name, mode).name)
+    headers = {each: sent[0][each] for each in (QUEUE_LOCK, EXPECTED) if each in sent[0]}
+    assert run_message(app, task, headers=headers).type is Retry
+    assert queue_lock(name, mode).holder.task_id == "own"
+    task.delay()
+    assert revoked == ([] if expected else ["own"])
+
+
+@pytest.mark.parametrize("call", ["__call__", "apply"])
+def test_a_task_that_another_task_sends_again_keeps_its_lock(app, name, sent, call):
+    @app.task(name="tests.helper")
+    def helper(task):
+        raise task.retry(countdown=100)
+
+    def body():
+        if call == "apply":
+            helper.apply([task], throw=True)
+        helper(task)
+
+    task = make_task(app, name, "until_executed", body=body)
+    task.apply_async(task_id="own")
+    run_message(app, task, headers=sent[-1])
+    assert len(sent) == 2
     assert held_by(name) == {name: "own"}
