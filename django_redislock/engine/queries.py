@@ -89,7 +89,7 @@ def page(keys: Keys, pattern: str | None, start: int, stop: int) -> Flow[Page]:
         if is_sorted and len(first) == stop:
             last = {bucket: (expires, bucket, name) for expires, bucket, name in entries}
             for bucket in [*cursors]:
-                if not stop or last[bucket] > first[-1]:
+                if not stop or bucket not in last or last[bucket] > first[-1]:
                     del cursors[bucket]
     names = [name for _, _, name in first[start:]]
     infos = yield from get_many(keys, names)

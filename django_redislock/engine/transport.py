@@ -5,8 +5,8 @@ the wait for a reply be limited. An error that Redis replies with is a value lik
 """
 
 import asyncio
+import math
 import os
-import random
 import threading
 import time
 from collections.abc import Sequence
@@ -22,15 +22,9 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from ..backends import AsyncClient, Client, Nodes
 from ..backends.cluster import AsyncNode, is_readonly, key_of, route
+from .gate import LoopGate, loop_gates, new_slots, thread_slots, wait_for_slot
 from .operations import Command
 from .time_limits import within
-
-MAX_THREAD_CALLS = 8
-"""Calls of threads that use a pool at the same time, but at most half of its connections. Redis
-executes one command after the other, so more connections would gain nothing."""
-
-MAX_TASK_CALLS = 2
-"""Calls of one event loop that use a pool at the same time."""
 
 POOL_WAIT_SECONDS = 2.0
 """Seconds to wait for a connection if all that a pool may have are in use."""
@@ -40,6 +34,9 @@ POLL_INTERVAL_SECONDS = 0.005
 
 MIN_REPLY_SECONDS = 0.25
 """Seconds that Redis has to reply, however long it took to get a connection."""
+
+RESPONSIVE_SECONDS = 0.1
+"""Seconds after a reply for which Redis counts as responsive, so that connecting has no limit."""
 
 SERVER_SHARE_OF_TIMEOUT = 0.8
 """The part of the client's `socket_timeout` for which the server may let a command wait."""
@@ -72,7 +69,7 @@ def call(
         limit: Seconds to wait for the replies, and to connect. `None` leaves both, and whether to
             try again, to the client.
         urgent: Whether not to wait if all connections of the pool are in use. Other calls wait for
-            `POOL_WAIT_SECONDS`.
+            `POOL_WAIT_SECONDS`. In asyncio, an urgent call also comes before other calls.
         once: Whether the commands must not be sent again if the connection breaks.
 
     Returns:
@@ -84,18 +81,16 @@ def call(
     if isinstance(client, Nodes):
         return _call_nodes(client, commands, limit, urgent, once)
     pool: Any = client.connection_pool
-    slots = _thread_slots.get(pool) or _new_slots(pool)
+    slots = thread_slots.get(pool) or new_slots(pool)
     connection, slot = None, slots[0]
     keeps, is_kept = getattr(pool, "keeps", False) and not once, False
+    deadline = None if limit is None else time.monotonic() + limit
     try:
         for slot in slots:
             if slot.acquire(blocking=False):
                 break
         else:
-            slot = random.choice(slots)  # noqa: S311  no secret
-            wait = POOL_WAIT_SECONDS if limit is None else min(limit, POOL_WAIT_SECONDS)
-            slot.acquire(timeout=max(wait, 0))  # after this time the call continues without it
-        deadline = None if limit is None else time.monotonic() + limit
+            slot = wait_for_slot(slots, POOL_WAIT_SECONDS if limit is None else limit)
         replies: list[Any]
         try:
             connection = pool.kept.pop() if keeps else None
@@ -127,6 +122,8 @@ def call(
                     raise
                 pool.release(connection)  # the server may have closed it
                 connection = None
+        if deadline is not None:
+            _last_replies[pool] = time.monotonic()
         for reply in replies:
             if isinstance(reply, ResponseError) and is_readonly(reply):
                 connection.disconnect()  # new connections may lead to the new primary
@@ -143,16 +140,6 @@ def call(
             pool.release(connection)
         with suppress(RuntimeError):  # after an interrupt or a timeout it can be free
             slot.release()
-
-
-_thread_slots: WeakKeyDictionary[Any, list[threading.Lock]] = WeakKeyDictionary()
-os.register_at_fork(after_in_child=_thread_slots.clear)
-
-
-def _new_slots(pool: Any) -> list[threading.Lock]:
-    # Not a semaphore: an interrupt in its code could block all later calls.
-    count = max(1, min(MAX_THREAD_CALLS, pool.max_connections // 2))
-    return _thread_slots.setdefault(pool, [threading.Lock() for _ in range(count)])
 
 
 def _call_nodes(
@@ -185,10 +172,19 @@ async def acall(
     """Async version of `call()`. With `once`, the client does not try again either."""
     task = asyncio.current_task()
     cancellations = task.cancelling() if task else 0
+    exchange: Any = _acall_nodes if isinstance(client, Nodes) else _acall_server
+    has_reply = False
     try:
         first = client.client_for(key_of(commands[0])) if isinstance(client, Nodes) else client
-        in_turn = _acall_in_turn(first.connection_pool, client, commands, once, urgent)
-        replies: list[Any] = await (in_turn if limit is None else within(limit, in_turn))
+        pool = first.connection_pool
+        gate = loop_gates.get(pool) or loop_gates.setdefault(pool, LoopGate(pool.max_connections))
+        await gate.enter(limit, is_urgent=urgent)
+        try:
+            reply = exchange(client, commands, once, urgent)
+            replies: list[Any] = await (reply if limit is None else within(limit, reply))
+            has_reply = True
+        finally:
+            gate.leave(has_reply=has_reply)
     except (ConnectionError, RedisTimeoutError, TimeoutError) as error:
         if isinstance(client, Nodes):
             client.refresh()
@@ -199,22 +195,6 @@ async def acall(
         # redis-py can send by asyncio.wait_for(), which on Python 3.11 can swallow a cancellation.
         raise asyncio.CancelledError
     return replies
-
-
-async def _acall_in_turn(
-    pool: Any, client: AsyncClient, commands: Sequence[Command], once: bool, urgent: bool
-) -> list[Any]:
-    exchange: Any = _acall_nodes if isinstance(client, Nodes) else _acall_server
-    slots = _task_slots.get(pool) or _task_slots.setdefault(
-        pool, asyncio.Semaphore(min(MAX_TASK_CALLS, pool.max_connections))
-    )
-    async with slots:
-        replies: list[Any] = await exchange(client, commands, once, urgent)
-        return replies
-
-
-_task_slots: WeakKeyDictionary[Any, asyncio.Semaphore] = WeakKeyDictionary()
-os.register_at_fork(after_in_child=_task_slots.clear)
 
 
 async def _acall_nodes(
@@ -392,20 +372,29 @@ def get_connection(pool: Any, deadline: float | None = None, *, urgent: bool = F
 
     Args:
         pool: A connection pool of redis-py.
-        deadline: When to stop connecting, on the monotonic clock. None means as long as the client
-            does.
+        deadline: When to stop connecting, on the monotonic clock. If Redis has replied within
+            `RESPONSIVE_SECONDS`, only the client's own timeouts apply.
         urgent: Whether not to wait if all connections are in use.
     """
     give_up = time.monotonic() + (0 if urgent else POOL_WAIT_SECONDS)
     while True:
         try:
-            if deadline is None:
+            if deadline is None or _replied_just_now(pool):
                 return pool.get_connection(*_COMMAND_NAME)
             return _connect_within(pool, max(0, deadline - time.monotonic()))
         except ConnectionError as error:
             if not is_exhausted(error) or time.monotonic() > min(give_up, deadline or give_up):
                 raise
         time.sleep(POLL_INTERVAL_SECONDS)
+
+
+_last_replies: WeakKeyDictionary[Any, float] = WeakKeyDictionary()
+
+
+def _replied_just_now(pool: Any) -> bool:
+    """Return whether to connect without a helper thread, which costs more than the request."""
+    is_fresh = time.monotonic() < _last_replies.get(pool, -math.inf) + RESPONSIVE_SECONDS
+    return is_fresh and not pool.connection_kwargs.get("health_check_interval")
 
 
 async def _aget_connection(pool: Any, urgent: bool) -> Any:

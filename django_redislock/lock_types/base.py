@@ -427,7 +427,9 @@ class BaseLock:
         except (Exception, asyncio.CancelledError) as caught:
             release_error = caught
         if hold and hold.takes_back_abort(exc[1], release_error):
-            raise errors.lost(self.name, "continue with") from exc[1]
+            release_error = errors.lost(self.name, "continue with")
+            if exc[1] is not None:
+                raise release_error from exc[1]
         if release_error:
             self._raise_or_log(release_error, exc[1])
 
@@ -915,17 +917,18 @@ class BaseLock:
 
     def _blocking_info(self) -> Flow[LockInfo | None]:
         """Return a snapshot of the lock that is in the way, or None if Redis does not reply."""
-        reentered = {
-            lease.token
-            for server, name in self._where()
-            for lease in leases_of(self._owner(), server, name)
-            if self._can_reenter(lease)
-        }
-        try:
-            infos = yield from self._snapshots(protocol.FINAL_REPLY_TIMEOUT_SECONDS)
-        except RedisError:
-            return None
-        return next((info for info in infos if info.holders and info.token not in reentered), None)
+        owner = self._owner()
+        for server, name in self._where():
+            if any(map(self._can_reenter, leases_of(owner, server, name))):
+                continue
+            flow = queries.get(server.keys, name, protocol.FINAL_REPLY_TIMEOUT_SECONDS)
+            try:
+                [info] = yield from self._gather([(server, flow)], 1)
+            except RedisError:
+                continue  # a quorum has other servers
+            if info and info.holders:
+                return info
+        return None
 
 
 def _unused(leases: Sequence[Lease]) -> list[Lease]:

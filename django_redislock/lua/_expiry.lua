@@ -45,7 +45,7 @@ local function shorten(lock, before)
 end
 
 local MAX_EXPIRED = 100 -- locks that one call removes, so that it does not keep the server busy
-local MAX_EXPIRED_BY_READER = 6 -- because a reader calls once for each of 16 buckets
+local MAX_EXPIRED_BY_READER = 6 -- because a reader calls for each of 16 buckets
 
 -- Remove locks of the bucket whose last lease has expired, and record how they ended.
 local function remove_expired_locks(index, locks, history, limit)

@@ -6,7 +6,8 @@
 --        entries; '' for all), with_metadata ('1' or '0'), MAX_EVENTS
 --
 -- Reply  JSON: next cursor ('' at the end), { event, ... }, length of the stream, time of its
---        oldest event (ms, or ''). The latest event is first, and each event is { field, value, ... } as stored.
+--        oldest event (ms, or ''). The latest event is first, and each event is
+--        { field, value, ... } as stored.
 --        Rates: now (ms), { field, value, ... } as stored.
 --
 -- Also removes expired locks of the bucket.

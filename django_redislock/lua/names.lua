@@ -1,10 +1,10 @@
 -- Read names of the held locks of a bucket, in parts. Call it until the cursor is '0'.
 --
 -- KEYS   index, the prefix of the lock hashes, history
--- ARGV   order ('sorted': by when the last lease expires. A lock that is renewed in the meantime can
---        be missing. 'scan': in no order. A lock that is held during the whole scan is found at
---        least once), limit (about as many names, up to 128 more in a scan), cursor ('0' at first),
---        MAX_EVENTS
+-- ARGV   order ('sorted': by when the last lease expires. A lock can be missing if it is renewed, or
+--        if others end, in the meantime. 'scan': in no order. A lock that is held during the whole
+--        scan is found at least once), limit (about as many names, up to 128 more in a scan),
+--        cursor ('0' at first), MAX_EVENTS
 --
 -- Reply  JSON: next cursor, number of held locks, { { name, expires (ms) }, ... }
 --
@@ -17,11 +17,11 @@ local order, limit, cursor = unpack(ARGV)
 local index, locks, history = unpack(KEYS)
 remove_expired_locks(index, locks, history, MAX_EXPIRED_BY_READER)
 
-local after, members = '(' .. now_ms, nil
-local total = redis.call('ZCOUNT', index, after, FENCE_ABOVE)
+local after, before, members = '(' .. now_ms, '(' .. FENCE_ABOVE, nil
+local total = redis.call('ZCOUNT', index, after, before)
 if order == 'sorted' then
   members = redis.call(
-    'ZRANGEBYSCORE', index, after, FENCE_ABOVE, 'WITHSCORES', 'LIMIT', cursor, limit)
+    'ZRANGEBYSCORE', index, after, before, 'WITHSCORES', 'LIMIT', cursor, limit)
   cursor = #members == 2 * limit and cursor + limit .. '' or '0'
 else
   cursor, members = unpack(redis.call('ZSCAN', index, cursor, 'COUNT', limit))
