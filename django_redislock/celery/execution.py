@@ -38,11 +38,12 @@ from django_redislock.tasks.single import Call
 from . import board
 from .message import (
     AGAIN,
-    ATTRIBUTE,
     CONFLICTS,
     DUPLICATE,
     Message,
+    begin_message,
     call_of,
+    end_message,
     executed_message,
     message_of,
     queue_seconds,
@@ -58,7 +59,7 @@ MAX_BACK_OFF_SECONDS = 60
 def begin(sender: Any, **_: Any) -> None:
     if single := single_of(sender):
         message = Message(single, sender, sender.request)
-        setattr(sender.request, ATTRIBUTE, message)
+        begin_message(message)
         # Celery records next that the task has started, and a result backend can forget the rest.
         may_have_ended = message.may_have_run or message.is_replaceable
         if may_have_ended and sender.track_started:
@@ -77,12 +78,12 @@ def sent(sender: str, headers: Any, body: Any, **_: Any) -> None:
 
 @task_postrun.connect
 def end(sender: Any, retval: Any, **_: Any) -> None:
-    message = message_of(sender)
-    # Otherwise the task's class did not call the function, or Celery could not.
-    if message and not (
-        message.has_started or message.is_sent_again or returns_to_queue(sender, retval)
-    ):
-        release_queue_lock(sender, sender.request)
+    if message := message_of(sender):
+        end_message(message)
+        # Otherwise the task's class did not call the function, or Celery could not.
+        has_ended = message.has_started or message.is_sent_again
+        if not (has_ended or returns_to_queue(sender, retval)):
+            release_queue_lock(sender, sender.request)
 
 
 @task_revoked.connect

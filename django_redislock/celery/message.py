@@ -6,6 +6,7 @@ from them is validated here.
 
 from __future__ import annotations
 
+from contextvars import ContextVar
 from inspect import Parameter, ismethod, unwrap
 from typing import TYPE_CHECKING, Any
 
@@ -41,9 +42,6 @@ DUPLICATE = "redislock_duplicate"
 whose result is expected ends without running."""
 
 OURS = (CONFLICTS, AGAIN, QUEUE_LOCK, EXPECTED, DUPLICATE)
-
-ATTRIBUTE = "redislock_message"
-"""The attribute of a request that has its message."""
 
 MAX_CONFLICTS = 1_000_000
 
@@ -128,28 +126,40 @@ class Message:
         return call_of(self.single, self.task, self.task_id, self.args, self.kwargs)
 
 
+executed: ContextVar[tuple[Message, ...]] = ContextVar("django_redislock_executed", default=())
+"""The messages that are executed here, the innermost last: a task can call another one."""
+
+MAX_EXECUTED = 1000
+"""The limit of `executed`, because Celery may not report an end. It is Python's limit of calls."""
+
+
+def begin_message(message: Message) -> None:
+    """Note that the execution of a message begins."""
+    executed.set((*executed.get(), message)[-MAX_EXECUTED:])
+
+
+def end_message(message: Message) -> None:
+    """Note that an execution has ended, and what began inside it."""
+    found = executed.get()
+    executed.set(found[: found.index(message)])
+
+
 def executed_message(task_id: str | None) -> Message | None:
     """Return the message with an id that is executed here, or None.
 
     A task that it calls can send the message again, and is then the current task.
     """
-    for task in reversed(state._task_stack.stack):
-        message = message_of(task)
-        if message and message.task_id and message.task_id == task_id:
+    for message in reversed(executed.get()):
+        if task_id and message.task_id == task_id:
             return message
     return None
 
 
 def message_of(task: Task[..., Any]) -> Message | None:
-    """Return the message for which a task is executed, or None.
-
-    `Task.__call__` adds a request without the message. A header can forge the attribute, but not
-    the class of its value.
-    """
-    for request in reversed(task.request_stack.stack):
-        found = vars(request).get(ATTRIBUTE)
-        if isinstance(found, Message):
-            return found
+    """Return the message for which a task is executed here, or None."""
+    for message in reversed(executed.get()):
+        if message.task is task:
+            return message
     return None
 
 

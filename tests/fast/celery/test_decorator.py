@@ -110,7 +110,11 @@ REFUSED = [
     ({"queue_timeout": 60}, ValueError, "queue_timeout=60.0 .* hold_on_retry"),
     ({"queue_timeout": 0, "hold_on_retry": True}, ValueError, "queue_timeout .*got 0"),
     ({"on_conflict": "ignore"}, ValueError, "on_conflict='ignore' .*'skip', 'raise', 'retry', "),
-    ({"on_conflict": "replace"}, ValueError, "on_conflict='replace' does not work with mode='while_executing'"),
+    (
+        {"on_conflict": "replace"},
+        ValueError,
+        "on_conflict='replace' does not work with mode='while_executing'",
+    ),
     ({"unique_on": ["a"], "key": "x"}, ValueError, "key='x' requires no unique_on"),
     ({"unique_on": "account_id"}, ValueError, "unique_on must be a list .*'account_id'"),
     ({"unique_on": []}, ValueError, r"unique_on must be .*\[\]"),
