@@ -181,9 +181,10 @@ def _overdue(overdue: list[Holding]) -> Advice:
 def _some_overdue(overdue: list[Holding], info: LockInfo) -> Advice:
     text = ngettext(
         "%(overdue)d of %(all)d holders has not renewed its lease in time. That lease expires by "
-        "itself. A release takes the lock from the other holders, too.",
+        "itself. A release of all holders takes the lock from those that are running, too.",
         "%(overdue)d of %(all)d holders have not renewed their leases in time. Those leases "
-        "expire by themselves. A release takes the lock from the other holders, too.",
+        "expire by themselves. A release of all holders takes the lock from those that are "
+        "running, too.",
         len(overdue),
     )
     values = {"overdue": len(overdue), "all": len(info.holders)}

@@ -188,11 +188,14 @@ def unreached(server: Server, error: Exception, **results: Result) -> Health:
 
 def unreachable_text(alias: str, error: Exception) -> str:
     """Return a sentence on why the locks of a cache alias cannot be reached."""
-    if not isinstance(error, AuthenticationError):
-        return f"The locks on {alias!r} can't be reached: {_describe(error)}."
     is_own = alias == conf.cache and conf.client
     setting = "REDISLOCK_CLIENT" if is_own else f"CACHES[{alias!r}]"
-    return f"The server refuses the user name or the password of {setting}: {_describe(error)}."
+    what = f"The locks on {alias!r} can't be reached"
+    if isinstance(error, AuthenticationError):
+        what = f"The server refuses the user name or the password of {setting}"
+    elif isinstance(error, NoPermissionError):
+        what = f"The user of {setting} lacks a right that locks need"
+    return f"{what}: {_describe(error)}."
 
 
 def _worst(addresses: Sequence[str | None], findings: Sequence[Finding]) -> Finding:

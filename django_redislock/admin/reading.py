@@ -18,7 +18,7 @@ from ..manager import LockManager, locks
 from ..models import ActiveLock
 from ..snapshots import Page
 
-FIRST_LOCKS = 200  # that are read in one round trip. Most servers have no more
+FIRST_LOCKS = 200  # that are read at first. Most servers have no more
 ALIAS_TIMEOUT_SECONDS = 1.0
 """How long each of several cache aliases may take to return whether it has locks."""
 
@@ -51,7 +51,7 @@ def ask_all(
     Several aliases are asked in parallel. Then an answer that takes longer than `seconds` is an
     error, so that one server that does not respond does not delay the page for long.
     """
-    if len(aliases) == 1:
+    if len(aliases) == 1 and not aliases[0].error:
         try:
             return [ask(aliases[0].manager)]
         except UNREADABLE as error:
@@ -67,7 +67,8 @@ def ask_all(
         elif not answer.done():
             found.append(TimeoutError(f"No response within {seconds:g} s"))
         else:
-            found.append(answer.exception() or answer.result())
+            raised = answer.exception()
+            found.append(raised if isinstance(raised, UNREADABLE) else answer.result())
     return found
 
 

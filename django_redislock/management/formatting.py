@@ -67,7 +67,11 @@ def write_json(command: BaseCommand, facts: Iterable[dict[str, Any]]) -> None:
 
 def json_text(facts: dict[str, Any]) -> str:
     """Return JSON in ASCII, which cannot change the state of a terminal."""
-    return json.dumps(facts, default=datetime.isoformat)
+    text = json.dumps(facts, default=datetime.isoformat)
+    if r"\ud" in text:  # many programs refuse a text with a lone surrogate
+        whole = json.dumps(facts, default=datetime.isoformat, ensure_ascii=False)
+        text = json.dumps(json.loads(whole.encode(errors="replace")))
+    return text
 
 
 def lock_facts(info: LockInfo) -> dict[str, Any]:

@@ -71,7 +71,7 @@ def fit(widths: dict[str, int], room: int) -> None:
             widths.pop(name, None)
     cut = [name for name in MIN_WIDTHS if name in widths]
     for _ in range(excess()):
-        widths[max(cut, key=widths.__getitem__)] -= 1
+        widths[max(cut, key=lambda name: widths[name] / MIN_WIDTHS[name])] -= 1
 
 
 def padded(text: str, columns: int) -> str:

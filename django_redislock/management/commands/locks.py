@@ -1,9 +1,11 @@
 """`manage.py locks`: lock operations in the terminal and for scripts."""
 
+import os
 import sys
 from argparse import SUPPRESS
 from io import TextIOWrapper
-from typing import Any
+from pathlib import Path
+from typing import Any, TextIO
 
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
@@ -24,6 +26,11 @@ class Command(BaseCommand):
     )
     # A failing check of another app must not prevent a look at the locks.
     requires_system_checks = ()
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        # Python has no stream if the shell closed it (>&-).
+        sys.stdout, sys.stderr = sys.stdout or discarded(), sys.stderr or discarded()
+        super().__init__(*args, **kwargs)
 
     def add_arguments(self, parser: CommandParser) -> None:
         escape_errors(parser)
@@ -46,8 +53,14 @@ class Command(BaseCommand):
         try:
             with checked_output(self):
                 SUBCOMMANDS[options["subcommand"]].run(self, manager, options)
-        except (RedisError, ImproperlyConfigured) as error:
+        except RedisError as error:
             raise CommandError(error_text(unreachable_text(manager.alias, error))) from None
+        except ImproperlyConfigured as error:
+            raise CommandError(error_text(error)) from None
+
+
+def discarded() -> TextIO:
+    return Path(os.devnull).open("w")
 
 
 def escape_errors(parser: CommandParser) -> None:

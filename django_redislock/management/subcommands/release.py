@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
+from itertools import chain
 from typing import Any, NamedTuple
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
@@ -60,17 +61,20 @@ def run(command: BaseCommand, manager: LockManager, options: dict[str, Any]) -> 
         raise CommandError(text, returncode=USAGE)
     failures: list[str] = []
     found = matching_holds(manager, options, failures)
-    if options["dry_run"]:
-        report(command, "Would release", found)  # there can be very many
-    elif holds := [*found]:
+    first = next(found, None)
+    if first is None:
+        if not failures:
+            command.stdout.write("No active lock matches.")
+    elif options["dry_run"]:
+        report(command, "Would release", chain([first], found))  # there can be very many
+    else:
+        holds = [first, *found]
         if not options["yes"]:
             confirm(command, holds)
         released, changed = release(manager, holds)
         failures += changed
         with checked_output(command):
             report(command, "Released", released)
-    elif not failures:
-        command.stdout.write("No active lock matches.")
     if failures:
         raise CommandError("\n".join(failures))
 

@@ -37,6 +37,9 @@ SIGNALLED = 128
 POLL_SECONDS = 0.1
 """Between two checks of the lock and the command. A signal is forwarded at once."""
 
+MAX_COMMAND_CHARACTERS = 200
+"""Of the command in the metadata, which have a limit."""
+
 
 def add_arguments(parser: CommandParser) -> None:
     parser.usage = (
@@ -71,9 +74,9 @@ def run(command: BaseCommand, manager: LockManager, options: dict[str, Any]) -> 
     try:
         with signal_handler(locked.on_signal):
             status = locked.run()
-    except (LockError, OSError) as error:
+    except (LockError, OSError, ImproperlyConfigured) as error:
         locked.fail(error)
-    except (RedisError, ImproperlyConfigured) as error:
+    except RedisError as error:
         locked.fail(unreachable_text(manager.alias, error))
     if status:
         raise SystemExit(status)
@@ -92,7 +95,7 @@ class LockedCommand:
         self.signals: SimpleQueue[int] = SimpleQueue()
         # A skipped run that counts as a success is silent, so that cron sends no mail about it.
         self.is_quiet = options["conflict_exit_code"] == 0 and options["verbosity"] < 2
-        metadata = {"command": printable(Path(options["argv"][0]).name)}
+        metadata = {"command": printable(Path(options["argv"][0]).name[:MAX_COMMAND_CHARACTERS])}
         self.lock = manager.lock(self.name, timeout=options["timeout"], metadata=metadata)
         self.lock.reply_timeout = REPLY_TIMEOUT_SECONDS  # the client can have no limit
 

@@ -51,7 +51,7 @@ def run(command: BaseCommand, manager: LockManager, options: dict[str, Any]) -> 
         write(f"{printable(name)} is free. {found.reason}")
     else:
         paint = command.style.ERROR if info.is_stale else command.style.SUCCESS
-        write(f"{printable(info.name)} ({info.kind}): {state_of(info).label}", paint)
+        write(headline(info), paint)
         write(found.head, paint)
         write(found.reason)
         for holding in info.holders:
@@ -67,6 +67,14 @@ def run(command: BaseCommand, manager: LockManager, options: dict[str, Any]) -> 
         steps.append(f"{condition}, run: {typed}")
     if steps:
         write("\nNext: " + "\n".join(steps))
+
+
+def headline(info: LockInfo) -> str:
+    """Return the state of a lock and, if there is only one, who holds it."""
+    text, held = f"{printable(info.name)} ({info.kind}): {state_of(info).label}", info.first
+    if held and len(info.holders) == 1 and held.timeout:
+        text += f", {holder_text(held)} for {short_duration(age(held))}"
+    return text
 
 
 def release_command(manager: LockManager, info: LockInfo) -> str:
@@ -94,6 +102,7 @@ def write_holding(command: BaseCommand, info: LockInfo, holding: Holding) -> Non
     left = short_duration(holding.ttl)
     lease = f"{left} of {short_duration(holding.timeout)} left, {formatting.renewal_text(holding)}"
     lines = {
+        "state": str(state_of_holding(holding).label) if len(info.holders) > 1 else "",
         "task": task_text(holding),
         "acquired": formatting.moment_text(holding.acquired_at) + waited,
         "held for": short_duration(age(holding)) if holding.timeout else "",

@@ -1,5 +1,6 @@
 """`locks watch`: the locks and the latest events, on the full screen."""
 
+import os
 import sys
 from typing import Any
 
@@ -20,7 +21,8 @@ def add_arguments(parser: CommandParser) -> None:
 def run(command: BaseCommand, manager: LockManager, options: dict[str, Any]) -> None:
     # textual reads stdin and draws on stderr.
     streams = sys.__stdin__, command.stdout, sys.__stderr__
-    if not all(each and each.isatty() for each in streams):
+    is_dumb = os.environ.get("TERM", "dumb") in ("", "dumb")
+    if is_dumb or not all(each and each.isatty() for each in streams):
         raise CommandError("locks watch needs a terminal. Use locks list.")
     try:
         from ..watch_app import WatchApp

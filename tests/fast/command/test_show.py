@@ -23,7 +23,7 @@ def test_show_of_a_renewed_lock(hold):
 
     assert (done.returncode, done.stderr) == (0, "")
     first, *lines = done.stdout.splitlines()
-    assert first == "invoice:42 (mutex): held"
+    assert re.fullmatch(rf"invoice:42 \(mutex\): held, \S+:{os.getpid()} for [\d.]+s", first)
     assert lines[0] == "In use: releasing is not safe."
     assert lines[1].startswith("The process of the holder was running ")
     assert re.fullmatch(rf"Holder \S+:{os.getpid()}", lines[3])
@@ -44,7 +44,8 @@ def test_show_says_in_english_that_a_renewal_is_overdue(redis_server, hold, sett
     assert "last renewed 35s ago, and its renewal was due every 30s. The holder may be" in late
     assert "left, not renewed yet\n" in late
     assert re.search("^late +late ", call("list"), re.M)
-    assert stuck.startswith("stuck (mutex): stale\nRenewal overdue for 30s: ")
+    overdue = r"stuck \(mutex\): stale, \S+ for 1m 00s\nRenewal overdue for 30s: "
+    assert re.match(overdue, stuck)
     assert "The holder is dead or paused, or cannot reach Redis." in stuck
     assert facts("show", "stuck")["state"] == "stale"
     assert facts("show", "stuck")["holders"][0]["is_stale"]
@@ -141,7 +142,8 @@ def test_show_of_a_queued_task(hold):
         shown, state = call("show", "sync:7"), facts("show", "sync:7")["state"]
 
     assert state == "queued"
-    assert shown.startswith("sync:7 (mutex): queued\nQueued: the task has not started.\n")
+    head = r"sync:7 \(mutex\): queued, \S+ for [\d.]+s\nQueued: the task has not started\.\n"
+    assert re.match(head, shown)
     assert "\nThe task was sent by " in shown
     assert re.search(r"\nSender \S+\n  task      sync \[id-1\]\n", shown)
     assert "It is in the broker queue “slow”. The queue lock expires in 1m " in shown
