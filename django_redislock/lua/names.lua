@@ -1,10 +1,9 @@
 -- Read names of the held locks of a bucket, in parts. Call it until the cursor is '0'.
 --
 -- KEYS   index, the prefix of the lock hashes, history
--- ARGV   order ('sorted': by when the last lease expires. A lock can be missing if it is renewed, or
---        if others end, in the meantime. 'scan': in no order. A lock that is held during the whole
---        scan is found at least once), limit (about as many names, up to 128 more in a scan),
---        cursor ('0' at first), MAX_EVENTS
+-- ARGV   order ('sorted': by when the last lease expires. 'scan': in no order. A lock that is held
+--        the whole time is found at least once), limit (about as many names, up to 128 more in a
+--        scan), cursor ('0' at first), MAX_EVENTS
 --
 -- Reply  JSON: next cursor, number of held locks, { { name, expires (ms) }, ... }
 --
@@ -20,9 +19,19 @@ remove_expired_locks(index, locks, history, MAX_EXPIRED_BY_READER)
 local after, before, members = '(' .. now_ms, '(' .. FENCE_ABOVE, nil
 local total = redis.call('ZCOUNT', index, after, before)
 if order == 'sorted' then
-  members = redis.call(
-    'ZRANGEBYSCORE', index, after, before, 'WITHSCORES', 'LIMIT', cursor, limit)
-  cursor = #members == 2 * limit and cursor + limit .. '' or '0'
+  -- The cursor is the last expiry, and how many names with it were read.
+  local last, skipped = string.match(cursor, '(%S+) (%d+)')
+  members = redis.call('ZRANGEBYSCORE', index, last or after, before, 'WITHSCORES',
+    'LIMIT', skipped or 0, limit)
+  local next_last = members[2 * limit]
+  cursor = '0'
+  if next_last then
+    local read = next_last == last and tonumber(skipped) or 0
+    for i = 2, #members, 2 do
+      if members[i] == next_last then read = read + 1 end
+    end
+    cursor = next_last .. ' ' .. read
+  end
 else
   cursor, members = unpack(redis.call('ZSCAN', index, cursor, 'COUNT', limit))
 end
