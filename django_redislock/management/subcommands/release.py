@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from itertools import chain
+from itertools import chain, islice
 from typing import Any, NamedTuple
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
@@ -16,6 +16,9 @@ from ...text import age, any_of, error_text, printable
 from ..arguments import NOT_DONE, USAGE, duration, name, pattern
 from ..formatting import hold_text, similar_names_text
 from ..output import checked_output
+
+HOLDS_AT_ONCE = 1000
+"""Holds in memory at a time. There can be very many."""
 
 HELP = "Force-release locks. This does not stop their holders."
 
@@ -66,15 +69,18 @@ def run(command: BaseCommand, manager: LockManager, options: dict[str, Any]) -> 
         if not failures:
             command.stdout.write("No active lock matches.")
     elif options["dry_run"]:
-        report(command, "Would release", chain([first], found))  # there can be very many
+        report(command, "Would release", chain([first], found))
     else:
-        holds = [first, *found]
+        holds = chain([first], found)
         if not options["yes"]:
-            confirm(command, holds)
-        released, changed = release(manager, holds)
-        failures += changed
-        with checked_output(command):
-            report(command, "Released", released)
+            every = [*holds]
+            confirm(command, every)
+            holds = chain(every)
+        while some := [*islice(holds, HOLDS_AT_ONCE)]:
+            released, changed = release(manager, some)
+            failures += changed
+            with checked_output(command):
+                report(command, "Released", released)
     if failures:
         raise CommandError("\n".join(failures))
 
