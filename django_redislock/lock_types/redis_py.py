@@ -1,7 +1,10 @@
 """A mutex on any redis-py client, for ``lock_class=`` of redis-py."""
 
 import inspect
-from typing import Any, Unpack
+from collections.abc import Coroutine
+from typing import Any, Literal, Unpack
+
+from asgiref.sync import markcoroutinefunction
 
 from .. import validators
 from ..backends import ClientServer
@@ -96,12 +99,42 @@ class AsyncLock(Lock):
 
     _of_asyncio = True
 
-    acquire = Lock.aacquire  # type: ignore[assignment]
-    release = Lock.arelease  # type: ignore[assignment]
-    extend = Lock.aextend  # type: ignore[assignment]
-    reacquire = Lock.areacquire  # type: ignore[assignment]
-    locked = Lock.alocked  # type: ignore[assignment]
-    owned = Lock.aowned  # type: ignore[assignment]
+    @markcoroutinefunction
+    def acquire(  # type: ignore[override]
+        self,
+        blocking: bool | None = None,
+        blocking_timeout: Seconds | None = None,
+        token: str | bytes | None = None,
+    ) -> Coroutine[Any, Any, bool]:
+        """Async version of `Lock.acquire()`."""
+        return self.aacquire(blocking, blocking_timeout, token)
+
+    @markcoroutinefunction
+    def release(self) -> Coroutine[Any, Any, None]:  # type: ignore[override]
+        """Async version of `Lock.release()`."""
+        return self.arelease()
+
+    @markcoroutinefunction
+    def extend(  # type: ignore[override]
+        self, additional_time: Seconds, replace_ttl: bool = False
+    ) -> Coroutine[Any, Any, Literal[True]]:
+        """Async version of `Lock.extend()`."""
+        return self.aextend(additional_time, replace_ttl)
+
+    @markcoroutinefunction
+    def reacquire(self) -> Coroutine[Any, Any, Literal[True]]:  # type: ignore[override]
+        """Async version of `Lock.reacquire()`."""
+        return self.areacquire()
+
+    @markcoroutinefunction
+    def locked(self) -> Coroutine[Any, Any, bool]:  # type: ignore[override]
+        """Async version of `Lock.locked()`."""
+        return self.alocked()
+
+    @markcoroutinefunction
+    def owned(self) -> Coroutine[Any, Any, bool]:  # type: ignore[override]
+        """Async version of `Lock.owned()`."""
+        return self.aowned()
 
     def __enter__(self) -> "AsyncLock":
         raise TypeError("AsyncLock supports 'async with', not 'with'")
