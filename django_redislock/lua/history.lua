@@ -43,7 +43,10 @@ for _, entry in ipairs(entries) do
   if name == '' or event[NAME] == name then events[#events + 1] = event end
   cursor = '(' .. entry[1]
 end
+-- The streams have the time of an event at different places.
 local oldest = read('XRANGE', history .. stream, '-', '+', 'COUNT', 1)[1]
-local length = oldest and redis.call('XLEN', history .. stream) or 0
-return cjson.encode({
-  #entries == limit and cursor or '', events, length, oldest and oldest[2][AT] or '' })
+local length, at = oldest and redis.call('XLEN', history .. stream) or 0, ''
+for i, field in ipairs(oldest and oldest[2] or {}) do
+  if i % 2 == 1 and field == 'at' then at = oldest[2][i + 1] end
+end
+return cjson.encode({ #entries == limit and cursor or '', events, length, at })

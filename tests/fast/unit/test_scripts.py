@@ -586,6 +586,17 @@ def test_the_history_is_read_back_to_an_age(recorded: Lock) -> None:
     assert (cursor, length, oldest) == ("", 5, "50")
 
 
+def test_each_stream_has_the_time_of_its_oldest_event(recorded: Lock) -> None:
+    recorded.acquire("x")
+    recorded.acquire("refused")
+    recorded.force()
+    recorded.acquire("y")
+    recorded.release("y")
+    for stream in STREAMS:
+        _, [entry], _, oldest = recorded.read_stream(stream)
+        assert oldest == pairs(entry)["at"]
+
+
 METADATA = {"a": [1, ',"renewed":', {"metadata": 2, "renewed": 3}], 'b,"metadata":': "c"}
 
 
