@@ -15,6 +15,7 @@ from ...text import age, holder_text, printable, short_duration, task_text
 from .. import formatting
 from ..arguments import add_format, name
 from ..output import write_table
+from .release import WARNING
 
 HELP = "Show one lock: its holders, its waiters, its history, and what to do next."
 
@@ -61,9 +62,15 @@ def run(command: BaseCommand, manager: LockManager, options: dict[str, Any]) -> 
     if history:
         write("\nHistory", command.style.MIGRATE_HEADING)
         formatting.write_events(command, history)
+    absent = [] if waiters else ["Nobody waits."]
+    absent += [] if history else ["No earlier event is recorded."]
+    if info and absent:
+        write("\n" + " ".join(absent))
     steps = [found.next_step] if found.next_step else []
     if info and (typed := release_command(manager, info)):
         condition = RELEASE_IF.get(state_of(info), "If the process is gone")
+        if state_of(info) is STALE:
+            steps.append(WARNING)
         steps.append(f"{condition}, run: {typed}")
     if steps:
         write("\nNext: " + "\n".join(steps))

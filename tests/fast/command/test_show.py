@@ -9,6 +9,7 @@ from contextlib import suppress
 import pytest
 
 from django_redislock import LockNotOwnedError, locks
+from django_redislock.management.subcommands import release
 from tests.commands import Done, call, call_on_terminal, run
 from tests.lock_tools import start, waiting
 from tests.pages import acquired_before, postpone
@@ -162,8 +163,9 @@ def test_show_ends_with_the_next_step(hold, redis_server):
 
     host, pid = locks.get("alive").holder.host, os.getpid()
     exists = f"\nNext: To see whether the process exists, run on {host}: ps -p {pid}\n"
+    assert f"\nNobody waits. No earlier event is recorded.\n{exists}{release.WARNING}\n" in stuck
     assert stuck.endswith(
-        exists + "If the process is gone, run: manage.py locks release 'it'\"'\"'s stuck'\n"
+        "\nIf the process is gone, run: manage.py locks release 'it'\"'\"'s stuck'\n"
     )
     sees = f"\nNext: To see what the process does, run on {host}: py-spy dump --pid {pid}\n"
     assert alive.endswith(sees)
