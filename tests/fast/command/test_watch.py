@@ -17,6 +17,13 @@ from .conftest import acquire_and_release, held_by_task
 pytestmark = pytest.mark.usefixtures("empty_history")
 
 
+@pytest.fixture(autouse=True)
+def no_translations():
+    """Use no language, as the command does. An earlier test can have left one active."""
+    with translation.override(None):
+        yield
+
+
 def test_without_a_terminal_it_names_the_other_command():
     done = run("watch")
 

@@ -92,7 +92,8 @@ def acquired_late(renewer_function, interruption):
     with pytest.raises(type(interruption)):
         flow.send(released)
     _perform(client, under_way)
-    assert locks.get("late").token == call.leases[0].token
+    info = locks.get("late")
+    assert info is None or info.token == call.leases[0].token, "None: it is released already"
 
 
 async def nothing_is_left(redis_server, before):
