@@ -1,4 +1,4 @@
--- What a script without a fast path includes. It can change locks and their holders.
+-- The includes of a script without a fast path. It can change locks and their holders.
 
 --> _lock.lua
 --> _events.lua

@@ -26,11 +26,11 @@ if order == 'sorted' then
   local next_last = members[2 * limit]
   cursor = '0'
   if next_last then
-    local read = next_last == last and tonumber(skipped) or 0
+    local same = next_last == last and tonumber(skipped) or 0
     for i = 2, #members, 2 do
-      if members[i] == next_last then read = read + 1 end
+      if members[i] == next_last then same = same + 1 end
     end
-    cursor = next_last .. ' ' .. read
+    cursor = next_last .. ' ' .. same
   end
 else
   cursor, members = unpack(redis.call('ZSCAN', index, cursor, 'COUNT', limit))
