@@ -194,13 +194,13 @@ def _some_overdue(overdue: list[Holding], info: LockInfo) -> Advice:
 def _in_use(renewed: list[Holding]) -> Advice:
     text = ngettext(
         "The process of the holder was running %(ago)s ago, when it acquired the lock or renewed "
-        "its lease. This does not show whether its work makes progress, so check the process. If "
-        "you release the lock, the holder learns of it within %(interval)s, and runs alongside "
-        "the next one until then.",
+        "its lease. The lock stays held while the process renews the lease, even if its work "
+        "makes no progress, so check the process. If you release the lock, the holder learns of "
+        "it within %(interval)s, and runs alongside the next one until then.",
         "The processes of %(count)d holders were running in the last %(ago)s, when they acquired "
-        "the lock or renewed their leases. This does not show whether their work makes progress, "
-        "so check the processes. If you release the lock, these holders learn of it within "
-        "%(interval)s, and run alongside the next ones until then.",
+        "the lock or renewed their leases. The lock stays held while they renew their leases, even "
+        "if their work makes no progress, so check the processes. If you release the lock, these "
+        "holders learn of it within %(interval)s, and run alongside the next ones until then.",
         len(renewed),
     )
     values = {

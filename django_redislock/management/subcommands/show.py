@@ -24,6 +24,9 @@ MAX_WAITERS, MAX_EVENTS = 100, 10
 RELEASE_IF = {QUEUED: "If the message is gone", COOLDOWN: "To end the cooldown now"}
 """When to release a lock, if not because its process is gone."""
 
+ROLES = {QUEUED: ("Sender", "sent", "queued"), COOLDOWN: ("Last holder", "acquired", "")}
+"""What a holder that does not work under the lock is called, and its two times."""
+
 
 def add_arguments(parser: CommandParser) -> None:
     parser.add_argument("name", type=name, metavar="NAME", help="The lock's name.")
@@ -79,9 +82,11 @@ def run(command: BaseCommand, manager: LockManager, options: dict[str, Any]) -> 
 def headline(info: LockInfo) -> str:
     """Return the state of a lock and, if there is only one, who holds it."""
     text, held = f"{printable(info.name)} ({info.kind}): {state_of(info).label}", info.first
-    if held and len(info.holders) == 1 and held.timeout:
-        text += f", {holder_text(held)} for {short_duration(age(held))}"
-    return text
+    if held is None or len(info.holders) > 1 or not held.timeout:
+        return text
+    who, how_long = holder_text(held), short_duration(age(held))
+    is_queued = state_of(info) is QUEUED
+    return f"{text} for {how_long}, sent by {who}" if is_queued else f"{text}, {who} for {how_long}"
 
 
 def release_command(manager: LockManager, info: LockInfo) -> str:
@@ -102,17 +107,17 @@ def release_command(manager: LockManager, info: LockInfo) -> str:
 
 
 def write_holding(command: BaseCommand, info: LockInfo, holding: Holding) -> None:
-    roles = {QUEUED: "Sender", COOLDOWN: "Last holder"}
-    role = roles.get(state_of_holding(holding), "Holder")
+    state = state_of_holding(holding)
+    role, since, how_long = ROLES.get(state, ("Holder", "acquired", "held for"))
     command.stdout.write(f"\n{role} {holder_text(holding)}", command.style.MIGRATE_HEADING)
     waited = f" (waited {short_duration(holding.waited)})" if holding.waited else ""
     left = short_duration(holding.ttl)
     lease = f"{left} of {short_duration(holding.timeout)} left, {formatting.renewal_text(holding)}"
     lines = {
-        "state": str(state_of_holding(holding).label) if len(info.holders) > 1 else "",
+        "state": str(state.label) if len(info.holders) > 1 else "",
         "task": task_text(holding),
-        "acquired": formatting.moment_text(holding.acquired_at) + waited,
-        "held for": short_duration(age(holding)) if holding.timeout else "",
+        since: formatting.moment_text(holding.acquired_at) + waited,
+        how_long: short_duration(age(holding)) if holding.timeout else "",
         "lease": lease if holding.timeout else f"released; in cooldown for {left}",
         "fence": str(holding.fence_token),
         **share(info, holding),

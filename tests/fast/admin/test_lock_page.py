@@ -48,7 +48,7 @@ def test_a_holder_that_renews_and_its_waiters(hold, wait, viewer):
     assert "Waiters 2" in words
     assert response.context["verdict"].level == "held"
     assert "In use: releasing is not safe." in words
-    assert "This does not show whether its work makes progress" in words
+    assert "even if its work makes no progress" in words
     assert f"run on {holder.host}: py-spy dump --pid {holder.pid}" in words
     assert "the holder learns of it within 10s" in words
 
