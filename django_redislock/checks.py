@@ -74,26 +74,22 @@ def _eviction() -> Iterator[CheckMessage]:
 
     from .backends import servers
     from .engine.runners import run
-    from .health import read_info
+    from .health import INFO_CHECKS, REMEDIES, read_info, unreachable_text
 
-    server = f"Redis server of the cache alias {conf.cache!r}"
     try:
         infos = [run(node.client, read_info(node)) for node in servers[conf.cache].node_servers()]
     except ImproperlyConfigured as error:  # The callable of REDISLOCK_CLIENT returns no client.
         yield _error("redislock.E003", error, SETTINGS_HINT)
         return
     except RedisError as error:
-        text = f"Could not read the eviction policy of the {server}: {type(error).__name__}."
-        hint = "Check that the server is reachable and that the user may run INFO."
-        yield Warning(text, hint=hint, id="redislock.W002")
+        text = f"The eviction policy is not known. {unreachable_text(conf.cache, error)}"
+        yield Warning(text, hint=REMEDIES["connection"], id="redislock.W002")
         return
-    for policy in {info["maxmemory_policy"] for info in infos} - {"noeviction"}:
-        text = (
-            f"The {server} uses maxmemory-policy {policy!r}: it can delete held locks when "
-            "its memory is full."
-        )
-        hint = "Use a separate server with maxmemory-policy noeviction for locks."
-        yield Warning(text, hint=hint, id="redislock.W001")
+    for status, summary, _ in map(INFO_CHECKS["eviction"], infos):
+        if status != "ok":
+            text = f"Locks on {conf.cache!r}: {summary}"
+            yield Warning(text, hint=REMEDIES["eviction"], id="redislock.W001")
+            return
 
 
 def _shared_database() -> Iterator[CheckMessage]:
