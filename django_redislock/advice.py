@@ -198,9 +198,10 @@ def _in_use(renewed: list[Holding]) -> Advice:
         "makes no progress, so check the process. If you release the lock, the holder learns of "
         "it within %(interval)s, and runs alongside the next one until then.",
         "The processes of %(count)d holders were running in the last %(ago)s, when they acquired "
-        "the lock or renewed their leases. The lock stays held while they renew their leases, even "
-        "if their work makes no progress, so check the processes. If you release the lock, these "
-        "holders learn of it within %(interval)s, and run alongside the next ones until then.",
+        "the lock or renewed their leases. The lock stays held while they renew their leases, "
+        "even if their work makes no progress, so check the processes. If you release the lock, "
+        "these holders learn of it within %(interval)s, and run alongside the next ones until "
+        "then.",
         len(renewed),
     )
     values = {

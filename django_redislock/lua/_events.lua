@@ -19,11 +19,12 @@ local function record_end(history, name, kind, token, record, how, at, stream)
     'name', name, 'kind', kind, 'token', token, 'how', how, 'at', at, 'holder', record)
 end
 
--- Count an event in the minute of `at` (ms). Remove the counts that are older than an hour.
-local function count(history, what, at)
+-- Count an event in the minute of `at` (ms), or take it back (-1). Remove the counts that are older
+-- than an hour.
+local function count(history, what, at, change)
   if MAX_EVENTS == '0' then return end
   local rates, minute = history .. 'rates', (at - at % MINUTE_MS) / MINUTE_MS
-  if redis.pcall('HINCRBY', rates, minute .. ' ' .. what, 1) ~= 1 then return end
+  if redis.pcall('HINCRBY', rates, minute .. ' ' .. what, change or 1) ~= 1 then return end
   for _, field in ipairs(redis.pcall('HKEYS', rates)) do
     if tonumber(string.match(field, '^%d+') or 0) <= minute - 60 then
       redis.call('HDEL', rates, field)

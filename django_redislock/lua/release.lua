@@ -49,16 +49,18 @@ local function event_of_hold(stream, since, limit)
   end
 end
 
--- Record that the hold was lost. If its lease expired, the event of that becomes the event of the
--- loss.
+-- Record that the hold was lost, unless it was force-released. If its lease expired, the event of
+-- that becomes the event of the loss.
 local function record_loss()
   remove_expired_holders(lock) -- which may record that this hold expired
   local id, event = event_of_hold('broken', '-', MAX_BROKEN_EVENTS)
   if not id then return record_break(lock, token, '', 'lost', now) end
   if event[HOW] == 'expired' and redis.pcall('XDEL', history .. 'broken', id) == 1 then
-    record_end(history, name, event[KIND], token, event[RECORD], 'lost', event[AT], 'broken')
+    local at = parse_number(event[AT]) or now
+    record_end(history, name, event[KIND], token, event[RECORD], 'lost', at, 'broken')
+    count(history, 'lost', at)
+    count(history, 'expired', at, -1)
   end
-  count(history, 'lost', now)
 end
 
 if lock.in_cooldown then return 1 end

@@ -63,7 +63,8 @@ def run(command: BaseCommand, manager: LockManager, options: dict[str, Any]) -> 
     if info and waiters:
         write_waiters(command, info, waiters)
     if history:
-        write("\nHistory", command.style.MIGRATE_HEADING)
+        latest = f", the latest {MAX_EVENTS} events" if len(history) == MAX_EVENTS else ""
+        write(f"\nHistory{latest}", command.style.MIGRATE_HEADING)
         formatting.write_events(command, history)
     absent = [] if waiters else ["Nobody waits."]
     absent += [] if history else ["No earlier event is recorded."]
@@ -85,8 +86,9 @@ def headline(info: LockInfo) -> str:
     if held is None or len(info.holders) > 1 or not held.timeout:
         return text
     who, how_long = holder_text(held), short_duration(age(held))
-    is_queued = state_of(info) is QUEUED
-    return f"{text} for {how_long}, sent by {who}" if is_queued else f"{text}, {who} for {how_long}"
+    if state_of(info) is QUEUED:
+        return f"{text} for {how_long}, sent by {who}"
+    return f"{text}, {who} for {how_long}"
 
 
 def release_command(manager: LockManager, info: LockInfo) -> str:

@@ -143,10 +143,10 @@ def test_show_of_a_queued_task(hold):
         shown, state = call("show", "sync:7"), facts("show", "sync:7")["state"]
 
     assert state == "queued"
-    head = r"sync:7 \(mutex\): queued for [\d.]+s, sent by \S+\nQueued: the task has not started\.\n"
-    assert re.match(head, shown)
+    assert re.match(r"sync:7 \(mutex\): queued for [\d.]+s, sent by \S+\nQueued: the task", shown)
     assert "\nThe task was sent by " in shown
-    assert re.search(r"\nSender \S+\n  task      sync \[id-1\]\n  sent      \S+ \S+\n  queued    ", shown)
+    sender = r"\nSender \S+\n  task      sync \[id-1\]\n  sent      \S+ \S+\n  queued    "
+    assert re.search(sender, shown)
     assert "It is in the broker queue “slow”. The queue lock expires in 1m " in shown
     assert "\nNext: Check that the message of the task is still in the broker, and" in shown
     assert shown.endswith("\nIf the message is gone, run: manage.py locks release sync:7\n")
