@@ -235,3 +235,12 @@ def test_metadata_is_hidden_wherever_it_is_shown(empty_history, hold, settings):
 
     assert all("***" in text and "close" in text for text in texts)
     assert not any("hunter2" in text for text in texts)
+
+
+def test_show_says_that_there_may_be_more_events():
+    for _ in range(9):
+        acquire_and_release(locks.lock("busy"))
+    assert "\nHistory\n" in call("show", "busy")
+    acquire_and_release(locks.lock("busy"))
+
+    assert "\nHistory, the latest 10 events\n" in call("show", "busy")
