@@ -206,7 +206,9 @@ class WatchApp(App[Exception]):
         holds = [release.Hold.of(info.name, holding) for holding in info.holders]
         question = "\n".join([*release.explanation(holds), release.question(holds)])
         if await self.push_screen_wait(Question(question)):
-            _, failures = await asyncio.to_thread(release.release, self.manager, holds)
+            failures = await asyncio.to_thread(
+                release.release, self.manager, holds, lambda _: None
+            )
             self.read_now.set()
             if failures:
                 self.notify("\n".join(failures), severity="error", markup=False)

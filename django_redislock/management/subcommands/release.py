@@ -1,9 +1,10 @@
 """`locks release`: force-release locks, after a confirmation."""
 
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from itertools import chain, islice
+from functools import partial
+from itertools import chain
 from typing import Any, NamedTuple
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
@@ -16,9 +17,6 @@ from ...text import age, any_of, error_text, printable
 from ..arguments import NOT_DONE, USAGE, duration, name, pattern
 from ..formatting import hold_text, similar_names_text
 from ..output import checked_output
-
-HOLDS_AT_ONCE = 1000
-"""Holds in memory at a time. There can be very many."""
 
 HELP = "Force-release locks. This does not stop their holders."
 
@@ -65,22 +63,16 @@ def run(command: BaseCommand, manager: LockManager, options: dict[str, Any]) -> 
     failures: list[str] = []
     found = matching_holds(manager, options, failures)
     first = next(found, None)
-    if first is None:
-        if not failures:
-            command.stdout.write("No active lock matches.")
+    holds: Iterable[Hold] = chain([first], found) if first else ()
+    if first is None and not failures:
+        command.stdout.write("No active lock matches.")
     elif options["dry_run"]:
-        report(command, "Would release", chain([first], found))
+        for hold in holds:
+            command.stdout.write(f"Would release {hold.text}")
     else:
-        holds = chain([first], found)
-        if not options["yes"]:
-            every = [*holds]
-            confirm(command, every)
-            holds = chain(every)
-        while some := [*islice(holds, HOLDS_AT_ONCE)]:
-            released, changed = release(manager, some)
-            failures += changed
-            with checked_output(command):
-                report(command, "Released", released)
+        if first and not options["yes"]:
+            confirm(command, holds := [*holds])
+        failures += release(manager, holds, partial(report, command))
     if failures:
         raise CommandError("\n".join(failures))
 
@@ -143,26 +135,26 @@ def question(holds: Sequence[Hold]) -> str:
     return f"Release {text}? [y/N]"
 
 
-def release(manager: LockManager, holds: Sequence[Hold]) -> tuple[list[Hold], list[str]]:
-    """Release by token, so that a newer holder keeps its lock.
+def release(
+    manager: LockManager, holds: Iterable[Hold], report: Callable[[Hold], object]
+) -> list[str]:
+    """Release by token, so that a newer holder keeps its lock. Call `report` after each release.
 
     Returns:
-        The holds that were released, and a line for each failure.
+        A line for each failure.
     """
-    released: list[Hold] = []
     failures: list[str] = []
     try:
         for hold in holds:
             if manager.force_release(hold.name, hold.token):
-                released.append(hold)
+                report(hold)
             else:
                 failures.append(f"{printable(hold.name)} was not released: the holder has changed")
     except RedisError as error:
-        rest = len(holds) - len(released) - len(failures)
-        failures.append(f"{rest} holders were not released: {error_text(error)}")
-    return released, failures
+        failures.append(f"The other holders were not released: {error_text(error)}")
+    return failures
 
 
-def report(command: BaseCommand, what: str, holds: Iterable[Hold]) -> None:
-    for hold in holds:
-        command.stdout.write(f"{what} {hold.text}")
+def report(command: BaseCommand, hold: Hold) -> None:
+    with checked_output(command):
+        command.stdout.write(f"Released {hold.text}")
