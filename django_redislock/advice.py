@@ -32,7 +32,7 @@ from .lock_state import (
     was_extended,
 )
 from .snapshots import Holder, Holding, LockInfo
-from .text import printable, short_duration
+from .text import printable, read_at, short_duration
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,9 +128,7 @@ def _queued(holding: Holding, queued: QueuedTask, clock: Callable[[datetime], st
     values = {"sender": process_text(queued.sender), "left": short_duration(holding.ttl)}
     texts = [
         _("The task was sent by %(sender)s, which does not run it.") % values,
-        _("It starts at %(eta)s at the earliest.") % {"eta": clock(queued.eta)}
-        if queued.eta
-        else "",
+        _eta_text(holding, queued.eta, clock) if queued.eta else "",
         _("It is in the broker queue “%(queue)s”.") % {"queue": printable(queued.broker_queue)}
         if queued.broker_queue
         else "",
@@ -139,6 +137,12 @@ def _queued(holding: Holding, queued: QueuedTask, clock: Callable[[datetime], st
     ]
     head = _("Queued: the task has not started.")
     return Advice(QUEUED.code, head, sentences(texts))
+
+
+def _eta_text(holding: Holding, eta: datetime, clock: Callable[[datetime], str]) -> str:
+    if eta < read_at(holding):
+        return _("It could have started at %(eta)s.") % {"eta": clock(eta)}
+    return _("It starts at %(eta)s at the earliest.") % {"eta": clock(eta)}
 
 
 def _overdue(overdue: list[Holding]) -> Advice:

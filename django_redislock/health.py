@@ -24,6 +24,7 @@ from .engine.protocol import FINAL_REPLY_TIMEOUT_SECONDS
 from .exceptions import LockLost
 from .identity import info_text
 from .redaction import without_secrets
+from .text import short_duration
 
 NAME_PREFIX = "django-redislock:probe:"
 """Of the names of test locks, which nothing else uses."""
@@ -195,6 +196,8 @@ def unreachable_text(alias: str, error: Exception) -> str:
         what = f"The server refuses the user name or the password of {setting}"
     elif isinstance(error, NoPermissionError):
         what = f"The user of {setting} lacks a right that locks need"
+    elif isinstance(error, ResponseError):
+        what = f"The server refuses a request about the locks on {alias!r}"
     return f"{what}: {_describe(error)}."
 
 
@@ -210,7 +213,7 @@ def _worst(addresses: Sequence[str | None], findings: Sequence[Finding]) -> Find
 
 
 def _findings(results: Mapping[str, Result]) -> tuple[Finding, ...]:
-    skipped: Result = "unknown", "Not checked, because the server is unreachable.", {}
+    skipped: Result = "unknown", "Not checked, because there is no connection.", {}
     return tuple(Finding(id, *results.get(id, skipped)) for id in CHECKS)
 
 
@@ -399,7 +402,9 @@ def _persistence(info: Mapping[str, Any]) -> Result:
     if aof:
         summary = "The server keeps an append-only file; appendfsync decides what a crash loses."
         return "ok", summary, facts
-    summary = f"With no append-only file, a restart loses all locks of the last {age} s."
+    summary = (
+        f"With no append-only file, a restart loses all locks of the last {short_duration(age)}."
+    )
     return "warning", summary, facts
 
 

@@ -14,7 +14,7 @@ from ..text import parse_duration
 NOT_DONE, USAGE = 1, 2
 """Exit statuses: the lock is not held, or the operation failed; wrong usage."""
 
-MAX_ROWS = 10_000
+MAX_ROWS = 5_000
 """The largest ``--limit``, so that no command takes much memory."""
 
 

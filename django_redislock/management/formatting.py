@@ -132,8 +132,9 @@ def hold_text(name: str, holding: Holding) -> str:
         return f"{printable(name)} ({token}, released; in cooldown for {left})"
     state, task = state_of_holding(holding), task_text(holding)
     by = f"{holder_text(holding)}, task {task}" if task else holder_text(holding)
-    held = f"held by {by} for {short_duration(age(holding))}"
-    warning = {STALE.code: "STALE, ", QUEUED.code: "queued, "}.get(state.code, "")
+    verb = "queued" if state is QUEUED else "held"
+    held = f"{verb} by {by} for {short_duration(age(holding))}"
+    warning = "STALE, " if state is STALE else ""
     return f"{printable(name)} ({token}, {held}; {warning}{renewal_text(holding)})"
 
 

@@ -5,6 +5,7 @@ import signal
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from heapq import nsmallest
 from io import StringIO
 from typing import ClassVar
 
@@ -32,9 +33,9 @@ from .subcommands import release, show
 STYLES = {"WARNING": "#e0b350", "ERROR": "bold #ff7b72"}
 """Colours that can be read on a selected line, too."""
 
-MAX_LOCKS, MAX_EVENTS = 200, 100
-"""How many locks, and how many of the latest events, a read asks for. The screen shows only the
-events of matching locks."""
+MAX_READ, MAX_LOCKS, MAX_EVENTS = 2000, 200, 100
+"""How many locks a read asks for, how many of them are shown, and how many of the latest events a
+read asks for. The screen shows only the events of matching locks."""
 
 
 class Dialog(ModalScreen[bool]):
@@ -124,7 +125,7 @@ class WatchApp(App[Exception]):
     async def keep_reading(self) -> None:
         while True:
             try:
-                page = await asyncio.to_thread(self.manager.page, self.pattern, stop=MAX_LOCKS)
+                page = await asyncio.to_thread(self.manager.page, self.pattern, stop=MAX_READ)
                 events = await asyncio.to_thread(self.manager.history, limit=MAX_EVENTS)
             except RedisError as error:
                 self.show_trouble(error)
@@ -146,12 +147,14 @@ class WatchApp(App[Exception]):
     def show(self, page: Page, events: Sequence[Event]) -> None:
         stale = sum(info.is_stale for info in page.infos)
         waiters = sum(info.waiters for info in page.infos)
+        infos = nsmallest(MAX_LOCKS, page.infos, key=urgency)
+        read = f" of the first {MAX_READ:,}" if page.total > MAX_READ else ""
         self.summary.update(
-            f"{len(page.infos)} of {page.total} locks, {stale} stale, {waiters} waiting. "
+            f"{len(infos)} of {page.total} locks, {stale} stale, {waiters} waiting{read}. "
             f"On {printable(self.manager.alias)}, every {self.interval:g}s."
         )
         self.read_at = time.monotonic()
-        self.show_locks(sorted(page.infos, key=urgency))
+        self.show_locks(infos)
         matches = any_of((self.pattern or "*",)).match
         shown = [event for event in events if matches(event.name)]
         moment = formatting.short_moment_text
@@ -204,7 +207,8 @@ class WatchApp(App[Exception]):
         if (info := self.selected) is None or not info.holders:
             return
         holds = [release.Hold.of(info.name, holding) for holding in info.holders]
-        question = "\n".join([*release.explanation(holds), release.question(holds)])
+        with translation.override(None):
+            question = "\n".join([*release.explanation(holds), release.question(holds)])
         if await self.push_screen_wait(Question(question)):
             failures = await asyncio.to_thread(
                 release.release, self.manager, holds, lambda _: None

@@ -4,13 +4,14 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
-from itertools import chain
+from itertools import chain, islice
 from typing import Any, NamedTuple
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.template.defaultfilters import pluralize
 from redis.exceptions import RedisError
 
+from ...lock_state import STALE, LockState, state_of_holding
 from ...manager import LockManager
 from ...snapshots import Holding
 from ...text import age, any_of, error_text, printable
@@ -20,20 +21,22 @@ from ..output import checked_output
 
 HELP = "Force-release locks. This does not stop their holders."
 
-WARNING = "A release does not stop a holder, which works alongside the next one until it notices."
+MAX_CONFIRMED = 1000
+"""Holds that a user can confirm. There can be very many."""
 
 
 class Hold(NamedTuple):
-    """A hold, without what takes much memory, because there can be very many."""
+    """A hold to release, as a line shows it."""
 
     name: str
     token: str
     text: str
-    is_stale: bool
+    state: LockState
 
     @classmethod
     def of(cls, name: str, holding: Holding) -> "Hold":
-        return cls(name, holding.token, hold_text(name, holding), holding.is_stale)
+        text = hold_text(name, holding)
+        return cls(name, holding.token, text, state_of_holding(holding))
 
 
 def add_arguments(parser: CommandParser) -> None:
@@ -71,7 +74,7 @@ def run(command: BaseCommand, manager: LockManager, options: dict[str, Any]) -> 
             command.stdout.write(f"Would release {hold.text}")
     else:
         if first and not options["yes"]:
-            confirm(command, holds := [*holds])
+            holds = confirmed(command, holds)
         failures += release(manager, holds, partial(report, command))
     if failures:
         raise CommandError("\n".join(failures))
@@ -108,9 +111,16 @@ def matches(holding: Holding, options: dict[str, Any]) -> bool:
     )
 
 
-def confirm(command: BaseCommand, holds: Sequence[Hold]) -> None:
+def confirmed(command: BaseCommand, matching: Iterable[Hold]) -> Sequence[Hold]:
+    """Return the holds if the user confirms their release. End the command otherwise."""
     if not (sys.stdin and sys.stdin.isatty()):
         raise CommandError("Not released: no terminal for confirmation. Use --yes.")
+    holds = [*islice(matching, MAX_CONFIRMED + 1)]
+    if len(holds) > MAX_CONFIRMED:
+        text = (
+            f"Not released: more than {MAX_CONFIRMED:,} holders match. Use --yes to release all."
+        )
+        raise CommandError(text)
     for line in explanation(holds):
         command.stdout.write(line)
     answer = ""
@@ -119,14 +129,20 @@ def confirm(command: BaseCommand, holds: Sequence[Hold]) -> None:
     if answer.strip().lower() not in ("y", "yes"):
         command.stderr.write("Nothing was released.", style_func=str)
         sys.exit(NOT_DONE)
+    return holds
 
 
 def explanation(holds: Sequence[Hold]) -> list[str]:
-    return [*(f"To be released: {hold.text}" for hold in holds), WARNING]
+    """Return a line for each hold, and for each of their states what a release does."""
+    states = dict.fromkeys(hold.state for hold in holds)
+    return [
+        *(f"To be released: {hold.text}" for hold in holds),
+        *(f"{state.label}: {state.release}" for state in states),
+    ]
 
 
 def question(holds: Sequence[Hold]) -> str:
-    locks, stale = len({hold.name for hold in holds}), sum(hold.is_stale for hold in holds)
+    locks, stale = len({hold.name for hold in holds}), sum(hold.state is STALE for hold in holds)
     text = f"{locks} lock{pluralize(locks)}"
     if len(holds) > locks:
         text += f" with {len(holds)} holders"

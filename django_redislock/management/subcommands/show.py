@@ -15,7 +15,6 @@ from ...text import age, holder_text, printable, short_duration, task_text
 from .. import formatting
 from ..arguments import add_format, name
 from ..output import write_table
-from .release import WARNING
 
 HELP = "Show one lock: its holders, its waiters, its history, and what to do next."
 
@@ -74,7 +73,7 @@ def run(command: BaseCommand, manager: LockManager, options: dict[str, Any]) -> 
     if info and (typed := release_command(manager, info)):
         condition = RELEASE_IF.get(state_of(info), "If the process is gone")
         if state_of(info) is STALE:
-            steps.append(WARNING)
+            steps.append(str(STALE.release))
         steps.append(f"{condition}, run: {typed}")
     if steps:
         write("\nNext: " + "\n".join(steps))

@@ -5,6 +5,7 @@ import re
 import pytest
 
 from django_redislock import locks
+from django_redislock.management.subcommands import release
 from django_redislock.signals import lock_force_released
 from tests.commands import TerminalStream, call, run
 from tests.pages import acquired_before, postpone
@@ -79,6 +80,32 @@ def test_token_has_to_be_the_holders(hold):
     right = run("release", "x", "--token", lock.token, "--yes")
 
     assert (right.returncode, lock.owned()) == (0, False)
+
+
+def test_more_holders_than_a_user_can_confirm_need_yes(hold, monkeypatch):
+    held = [hold("a"), hold("b")]
+    monkeypatch.setattr(release, "MAX_CONFIRMED", 1)
+    monkeypatch.setattr("sys.stdin", TerminalStream())
+
+    done = run("release", "--all")
+
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "more than 1 holders match. Use --yes" in done.stderr
+    assert all(lock.owned() for lock in held)
+
+
+def test_release_says_what_it_does_in_each_state(hold, monkeypatch):
+    hold("x")
+    with held_by_task("sync:7", metadata={"queued": True}):
+        monkeypatch.setattr("sys.stdin", TerminalStream())
+        monkeypatch.setattr("builtins.input", lambda prompt: "n")
+        shown = run("release", "--all").stdout
+
+    assert re.search(
+        r"^To be released: sync:7 \(.*, queued by \S+, task sync \[id-1\] for ", shown, re.M
+    )
+    assert "\nheld: The holder is not stopped, and works alongside the next one" in shown
+    assert "\nqueued: A release does not cancel the queued task" in shown
 
 
 def test_new_holder_is_not_released(hold, monkeypatch):
@@ -192,5 +219,7 @@ def test_a_server_that_goes_away_ends_the_release(hold, disconnect, settings):
 
     assert done.returncode == 1
     assert done.stdout.count("Released ") == 1
-    assert re.fullmatch("CommandError: The other holders were not released: .*refused.*\n", done.stderr)
+    assert re.fullmatch(
+        "CommandError: The other holders were not released: .*refused.*\n", done.stderr
+    )
     assert sum(lock.owned() for lock in held) == 2

@@ -9,7 +9,7 @@ from contextlib import suppress
 import pytest
 
 from django_redislock import LockNotOwnedError, locks
-from django_redislock.management.subcommands import release
+from django_redislock.lock_state import STALE
 from tests.commands import Done, call, call_on_terminal, run
 from tests.lock_tools import start, waiting
 from tests.pages import acquired_before, postpone
@@ -152,6 +152,18 @@ def test_show_of_a_queued_task(hold):
     assert shown.endswith("\nIf the message is gone, run: manage.py locks release sync:7\n")
 
 
+@pytest.mark.parametrize(
+    ("eta", "text"),
+    [
+        ("2020-01-01T00:00:00+00:00", r"It could have started at 2020-01-01 "),
+        ("2099-01-01T00:00:00+00:00", r"It starts at 2099-01-01 .* at the earliest\."),
+    ],
+)
+def test_show_of_a_queued_task_with_an_eta(eta, text):
+    with held_by_task("sync:7", metadata={"queued": True, "eta": eta}):
+        assert re.search(text, call("show", "sync:7"))
+
+
 def test_show_ends_with_the_next_step(hold, redis_server):
     hold("it's stuck", timeout=90)
     postpone(redis_server, "it's stuck", seconds=60)
@@ -163,7 +175,7 @@ def test_show_ends_with_the_next_step(hold, redis_server):
 
     host, pid = locks.get("alive").holder.host, os.getpid()
     exists = f"\nNext: To see whether the process exists, run on {host}: ps -p {pid}\n"
-    assert f"\nNobody waits. No earlier event is recorded.\n{exists}{release.WARNING}\n" in stuck
+    assert f"\nNobody waits. No earlier event is recorded.\n{exists}{STALE.release}\n" in stuck
     assert stuck.endswith(
         "\nIf the process is gone, run: manage.py locks release 'it'\"'\"'s stuck'\n"
     )

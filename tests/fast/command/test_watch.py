@@ -9,7 +9,7 @@ from django.utils import translation
 from django_redislock import locks
 from django_redislock.management import watch_app
 from tests.commands import Screen, draw, run, watch_screen
-from tests.lock_tools import start, waiting
+from tests.lock_tools import start
 from tests.pages import postpone
 
 from .conftest import acquire_and_release, held_by_task
@@ -122,7 +122,7 @@ def test_screen_releases_a_lock_after_a_question(hold, key, is_released):
         await screen.shows("^b ")
         await screen.press("end", "r")
         await screen.shows(r"To be released: b \(.*held by")
-        await screen.shows("A release does not stop a holder")
+        await screen.shows("held: The holder is not stopped, and works alongside")
         await screen.shows(r"Release 1 lock\? \[y/N\]")
         await screen.press(key)
         await screen.shows("forced +b " if is_released else "^2 of 2 locks")
@@ -200,17 +200,22 @@ def test_stale_locks_come_first(hold, redis_server):
 
 
 def test_the_summary_says_how_many_locks_it_covers(hold, monkeypatch):
-    monkeypatch.setattr(watch_app, "MAX_LOCKS", 1)
-    lock = hold("contended", timeout=600)
-    waiter = start(acquire_and_release, locks.lock("contended"))
-    waiting(locks, "contended", 1)
+    monkeypatch.setattr(watch_app, "MAX_READ", 1)
+    hold("ends:last", timeout=600)
     hold("ends:first", timeout=300)
 
-    text = draw()
+    assert_shows(draw(), r"1 of 2 locks, 0 stale, 0 waiting of the first 1\..*", "ends:first .*")
 
-    lock.release()
-    assert waiter.result(60)
-    assert_shows(text, "1 of 2 locks, 0 stale, 0 waiting.*")
+
+def test_a_stale_lock_is_shown_although_its_lease_is_the_last_to_expire(
+    hold, redis_server, monkeypatch
+):
+    monkeypatch.setattr(watch_app, "MAX_LOCKS", 1)
+    hold("alive", timeout=20)
+    hold("stuck", timeout=90)
+    postpone(redis_server, "stuck", seconds=60)
+
+    assert_shows(draw(), r"1 of 2 locks, 1 stale, 0 waiting\..*", "stuck +stale .*")
 
 
 def test_a_small_screen_and_a_long_name(hold):

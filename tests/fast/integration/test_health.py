@@ -283,7 +283,7 @@ def test_eviction(own_locks, own_redis, policy):
     assert eviction.facts == {"maxmemory_policy": policy}
 
 
-def test_memory(own_locks, own_redis):
+def test_memory(own_locks, own_redis, settings):
     own_redis.config_set("maxmemory", "100mb")
     assert own_locks.health().get("memory").status == "ok"
     used = own_redis.info("memory")["used_memory"]
@@ -293,6 +293,9 @@ def test_memory(own_locks, own_redis):
     full = own_locks.health()
     assert full.get("memory").status == "failed"
     assert full.get("locking").status == "failed"
+    settings.REDISLOCK_CACHE = "own"
+    refused = "Not run: The server refuses a request about the locks on 'own': OutOfMemoryError"
+    assert run_command("run", "x", "--", "true").stderr.startswith(refused)
     own_redis.config_set("maxmemory-policy", "allkeys-random")
     assert own_locks.health().get("memory").status in ("warning", "ok")
 

@@ -46,7 +46,7 @@ def test_release_asks_on_a_terminal(hold, answer, status):
 
     with Terminal("release", "x") as terminal:
         terminal.shows(r"^To be released: x \(.*; not renewed yet\)$")
-        terminal.shows("does not stop a holder")
+        terminal.shows("^held: The holder is not stopped")
         terminal.shows(r"^Release 1 lock\? \[y/N\]")
         terminal.press(answer)
         assert terminal.end() == status
