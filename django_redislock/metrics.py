@@ -24,6 +24,7 @@ from .conf import conf
 from .engine import history, queries
 from .engine.operations import Batch, Call, Op, changed
 from .engine.runners import run
+from .lock_state import STATES, state_of
 from .text import error_text
 
 try:
@@ -46,6 +47,12 @@ REPLY_TIMEOUT_SECONDS = 2.0
 
 RECENT_MINUTES = 10
 """The window of ``redislock_server_recent_events``. It includes the current minute."""
+
+MAX_LOCKS_READ = 1000
+"""How many locks a scrape reads to find out their states."""
+
+UNREAD = "unread"
+"""The label ``state`` for the number of all other locks."""
 
 LOCK = ("using", "kind")
 """The labels of the metrics of an acquisition."""
@@ -142,32 +149,36 @@ class Servers(Collector):
 
     def describe(self) -> tuple[GaugeMetricFamily, ...]:
         up = "1 if the server answered the last scrape, 0 if not."
-        held = "Locks held on the server by any process."
+        locks = "Locks of all processes on the server, by state."
         recent = f"Events of all processes in the last {RECENT_MINUTES} minutes."
         return (
             GaugeMetricFamily("redislock_server_up", up, labels=["using"]),
-            GaugeMetricFamily("redislock_server_held_locks", held, labels=["using"]),
+            GaugeMetricFamily("redislock_server_locks", locks, labels=["using", "state"]),
             GaugeMetricFamily("redislock_server_recent_events", recent, labels=["using", "event"]),
         )
 
     def collect(self) -> Iterable[Metric]:
-        up, held, recent = self.describe()
+        up, locks, recent = self.describe()
         for alias in (conf.cache,) if self.using is None else self.using:
             try:
                 server = servers[alias]
-                count = run(server.client, changed(queries.count(server.keys), _limited))
+                first = queries.page(server.keys, None, 0, MAX_LOCKS_READ)
+                page = run(server.client, changed(first, _limited))
                 rates = run(server.client, changed(history.rates(server.keys), _limited))
             except Exception as error:  # The scrape of the other metrics must continue.
                 reason = error_text(error)
-                logger.warning("Held locks not counted: using=%r error=%s", alias, reason)
+                logger.warning("Locks not counted: using=%r error=%s", alias, reason)
                 up.add_metric([alias], 0)
                 continue
             up.add_metric([alias], 1)
-            held.add_metric([alias], count)
+            states = [state_of(info).code for info in page.infos]
+            for code in STATES:
+                locks.add_metric([alias, code], states.count(code))
+            locks.add_metric([alias, UNREAD], max(0, page.total - len(states)))
             if conf.history:  # Otherwise the server counts no events.
                 for event, counts in rates.counts.items():
                     recent.add_metric([alias, event], sum(counts[-RECENT_MINUTES:]))
-        return up, held, recent
+        return up, locks, recent
 
 
 def _limited(op: Op) -> Op:

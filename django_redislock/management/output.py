@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import accumulate, zip_longest
 from shutil import get_terminal_size
+from textwrap import fill
 from unicodedata import combining, east_asian_width
 
 from django.core.management.base import BaseCommand, CommandError
@@ -38,6 +39,13 @@ def checked_output(command: BaseCommand) -> Iterator[None]:
             raise CommandError(error_text(error)) from None
 
 
+def write_paragraph(command: BaseCommand, text: str) -> None:
+    """Write a long text. A terminal gets lines that end between words."""
+    if command.stdout.isatty():
+        text = fill(text, get_terminal_size().columns)
+    command.stdout.write(text)
+
+
 def write_table(command: BaseCommand, rows: Sequence[Sequence[str]], *styles: str) -> None:
     """Write a table. The first row is the header; the others have these styles of Django."""
     room = get_terminal_size().columns if command.stdout.isatty() else None
@@ -54,12 +62,12 @@ def table_lines(rows: Sequence[Sequence[str]], room: int | None = None) -> list[
     columns = {header: [header, *cells] for header, *cells in zip(*rows, strict=True)}
     widths = {header: max(map(width, cells)) for header, cells in columns.items()}
     if room:
-        fit(widths, room)
+        reduce_widths(widths, room)
     shown = [[padded(cell, widths[header]) for cell in columns[header]] for header in widths]
     return [GAP.join(cells).rstrip() for cells in zip(*shown, strict=True)]
 
 
-def fit(widths: dict[str, int], room: int) -> None:
+def reduce_widths(widths: dict[str, int], room: int) -> None:
     """Reduce the widths of columns. Leave out columns of a table that would still be too wide."""
 
     def excess() -> int:

@@ -14,7 +14,7 @@ from ...snapshots import Holding, LockInfo, Waiter
 from ...text import age, holder_text, printable, short_duration, task_text
 from .. import formatting
 from ..arguments import add_format, name
-from ..output import write_table
+from ..output import write_paragraph, write_table
 
 HELP = "Show one lock: its holders, its waiters, its history, and what to do next."
 
@@ -56,7 +56,7 @@ def run(command: BaseCommand, manager: LockManager, options: dict[str, Any]) -> 
         paint = command.style.ERROR if info.is_stale else command.style.SUCCESS
         write(headline(info), paint)
         write(found.head, paint)
-        write(found.reason)
+        write_paragraph(command, found.reason)
         for holding in info.holders:
             write_holding(command, info, holding)
     if info and waiters:
@@ -122,7 +122,7 @@ def write_holding(command: BaseCommand, info: LockInfo, holding: Holding) -> Non
         "lease": lease if holding.timeout else f"released; in cooldown for {left}",
         "fence": str(holding.fence_token),
         **share(info, holding),
-        "metadata": formatting.metadata_text(holding.metadata),
+        "metadata": "" if state is QUEUED else formatting.metadata_text(holding.metadata),
     }
     for label, text in lines.items():
         if text:

@@ -12,10 +12,12 @@ from prometheus_client.exposition import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from django_redislock import LockError, LockLost, locks, metrics, single_instance
+from django_redislock.lock_state import STATES
 from django_redislock.testing import EmbeddedServer, held_elsewhere
 from tests.commands import run_process
 from tests.lock_fixtures import alias_on  # noqa: F401  a fixture
 from tests.lock_tools import awaiting, hanging, start, waiting
+from tests.pages import postpone
 from tests.tools import Child, wait_until
 
 MUTEX = {"using": "default", "kind": "mutex"}
@@ -162,10 +164,20 @@ def test_a_label_that_can_not_be_made_is_empty(caplog):
 # The server
 
 
-def test_the_server_is_asked_how_many_are_held(registry):
-    with locks.lock("a"), locks.lock("b"), held_elsewhere("c"):
-        assert value(registry, "server_held_locks", using="default") == 3
+def test_the_server_is_asked_for_the_states_of_locks(registry, redis_server, monkeypatch):
+    def count(state: str) -> float:
+        return value(registry, "server_locks", using="default", state=state)
+
+    with locks.lock("cooling", at_least_for=60):
+        pass
+    with locks.lock("a"), locks.lock("b", timeout=90), held_elsewhere("c"):
+        assert (count("held"), count("stale"), count("cooldown"), count("unread")) == (3, 0, 1, 0)
+        postpone(redis_server, "b", seconds=60)
+        assert (count("held"), count("stale")) == (2, 1)
+        monkeypatch.setattr(metrics, "MAX_LOCKS_READ", 3)
+        assert (count("unread"), sum(map(count, [*STATES, "unread"]))) == (1, 4)
         assert value(registry, "server_up", using="default") == 1
+    locks.force_release("cooling")
     assert "redislock_server_up{" not in text(installed(using=[]))
 
 
@@ -212,12 +224,12 @@ def test_the_scrape_works_while_the_server_is_away(own, caplog):
     registry = installed(using=["own", "default", "own"])
     assert text(registry).count('redislock_server_up{using="own"}') == 1
     assert value(registry, "server_up", using="own") == 1
-    assert value(registry, "server_held_locks", using="own") == 0
+    assert value(registry, "server_locks", using="own", state="held") == 0
     own.stop()
     assert value(registry, "server_up", using="own") == 0
-    assert value(registry, "server_held_locks", using="own") is None
+    assert value(registry, "server_locks", using="own", state="held") is None
     assert value(registry, "server_up", using="default") == 1
-    assert "Held locks not counted: using='own'" in caplog.text
+    assert "Locks not counted: using='own'" in caplog.text
     own.start()
     assert value(registry, "server_up", using="own") == 1
 
@@ -286,7 +298,8 @@ def test_a_scrape_over_http_can_be_parsed(registry):
     assert found["redislock_held_locks", frozenset(MUTEX.items())] == 1
     held = frozenset({"using": "default", "kind": "semaphore"}.items())
     assert found["redislock_held_locks", held] == 1
-    assert found["redislock_server_held_locks", frozenset({("using", "default")})] == 2
+    of_server = {("using", "default"), ("state", "held")}
+    assert found["redislock_server_locks", frozenset(of_server)] == 2
     for family in text_string_to_metric_families(exposed):
         assert family.documentation, family.name
 

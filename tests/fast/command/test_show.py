@@ -256,3 +256,13 @@ def test_show_says_that_there_may_be_more_events():
     acquire_and_release(locks.lock("busy"))
 
     assert "\nHistory, the latest 10 events\n" in call("show", "busy")
+
+
+def test_show_breaks_lines_between_words_on_a_terminal(hold):
+    hold("x")
+
+    shown = call_on_terminal("show", "x", columns=50)
+
+    paragraph = shown.splitlines()[2:-1]
+    assert re.fullmatch(r"The process of the holder was running [\d.]+s ago,", paragraph[0])
+    assert max(len(line) for line in paragraph[:6]) <= 50

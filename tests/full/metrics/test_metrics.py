@@ -55,7 +55,7 @@ def test_metrics_of_processes_are_summed_and_dead_ones_hold_nothing(registry, tm
         two.expect("holds")
         assert value(registry, "held_locks") == 2
         assert value(registry, "acquired_total") == 4
-        assert value(registry, "server_held_locks", using="default") == 2
+        assert value(registry, "server_locks", using="default", state="held") == 2
         one.tell("release")
         one.expect("released")
         assert value(registry, "held_locks") == 1
