@@ -24,7 +24,6 @@ from .engine.protocol import FINAL_REPLY_TIMEOUT_SECONDS
 from .exceptions import LockLost
 from .identity import info_text
 from .redaction import without_secrets
-from .text import short_duration
 
 NAME_PREFIX = "django-redislock:probe:"
 """Of the names of test locks, which nothing else uses."""
@@ -403,7 +402,7 @@ def _persistence(info: Mapping[str, Any]) -> Result:
         summary = "The server keeps an append-only file; appendfsync decides what a crash loses."
         return "ok", summary, facts
     summary = (
-        f"With no append-only file, a restart loses all locks of the last {short_duration(age)}."
+        f"With no append-only file, a restart loses all locks of the last {age} s."
     )
     return "warning", summary, facts
 
