@@ -76,12 +76,11 @@ class LockManager:
         found: dict[tuple[object, str], LockManager] = {}
         for alias in dict.fromkeys((self._alias or conf.cache, *caches.settings)):
             try:
-                server = servers[alias]
+                identity = servers[alias].identity
             except ImproperlyConfigured:
                 if not found:
                     raise
                 continue
-            identity = server.database or alias, server.keys.prefix
             if identity not in found:
                 found[identity] = type(self)(alias) if found else self
         return tuple(found.values())

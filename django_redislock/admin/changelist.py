@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from functools import cached_property
 from operator import attrgetter
 from typing import Any
 
-from django.conf import settings
 from django.contrib.admin import SimpleListFilter
 from django.contrib.admin.utils import label_for_field
 from django.contrib.admin.views.main import ChangeList
@@ -18,8 +19,9 @@ from django.utils.text import Truncator
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import pgettext_lazy
 
+from ..backends import servers
 from ..lock_state import STATES
-from ..manager import KINDS
+from ..manager import KINDS, locks
 from ..models import ActiveLock
 from ..text import printable
 from . import columns
@@ -113,13 +115,21 @@ class Using(LockFilter):
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> Sequence[tuple[str, Any]]:
         aliases = aliases_of(request)
-        return [(each.name, each.name) for each in aliases] if len(aliases) > 1 else []
+        # Django does not apply a filter without choices.
+        is_needed = len(aliases) > 1 or self.value() is not None
+        return [(each.name, each.name) for each in aliases] if is_needed else []
+
+    @cached_property
+    def alias(self) -> str | None:
+        """The chosen alias, or the one under which the list has the locks of its database."""
+        with suppress(ImproperlyConfigured):
+            chosen = servers[self.value()].identity
+            names = [each.alias for each in locks.everywhere()]
+            return next(each for each in names if servers[each].identity == chosen)
+        return None
 
     def matches(self, row: ActiveLock) -> bool:
-        value = self.value()
-        # An alias of the same database as another one shows the locks of that one.
-        is_other_name = value in settings.CACHES and value not in dict(self.lookup_choices)
-        return value in row.aliases or is_other_name
+        return self.alias in row.aliases
 
 
 FILTERS = (State, Kind, Task, Host, Using)

@@ -126,6 +126,11 @@ class Server:
         return self.database[0] if self.database else None
 
     @property
+    def identity(self) -> tuple[object, str]:
+        """The database and the prefix of the keys: the same for aliases that share their locks."""
+        return self.database or self.alias, self.keys.prefix
+
+    @property
     def database(self) -> tuple[str, int] | None:
         """The address and the number of the database. None if the address is not known."""
         pool = self.pool

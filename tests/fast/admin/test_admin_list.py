@@ -280,6 +280,28 @@ def test_locks_of_all_aliases_are_in_one_list(other, hold, releaser):
     assert LogEntry.objects.get().change_message.startswith("Force-released on other. ")
 
 
+def test_the_filter_by_alias_knows_aliases_of_one_database(other, hold, releaser, settings):
+    settings.CACHES = {
+        **settings.CACHES,
+        "twin": settings.CACHES["default"],
+        "memory": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"},
+    }
+    hold("here")
+    hold("there", other)
+
+    assert listed(releaser, using="twin") == listed(releaser, using="default") == ["here"]
+    assert listed(releaser, using="memory") == []
+    confirmation = ask_for_all(releaser, using="twin")
+    assert [row.name for row in confirmation.context["held"]] == ["here"]
+    assert ask_for_all(releaser, using="memory").status_code == 302
+
+
+def test_an_alias_without_locks_matches_none_if_there_is_one_alias(hold, viewer):
+    hold("x")
+    assert listed(viewer, using="memory") == listed(viewer, using="nonsense") == []
+    assert listed(viewer, using="default") == ["x"]
+
+
 def test_a_name_that_is_held_on_two_aliases_is_two_locks(other, hold, releaser):
     here, there = hold("x"), hold("x", other)
 
