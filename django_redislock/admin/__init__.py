@@ -34,7 +34,7 @@ from django.urls import URLPattern, path
 from django.utils.text import capfirst
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
-from redis.exceptions import RedisError
+from redis.exceptions import AuthenticationError, AuthorizationError, NoPermissionError, RedisError
 
 from ..advice import quorum_text
 from ..lock_state import is_queued, state_of_holding
@@ -55,6 +55,12 @@ logger = logging.getLogger("django_redislock")
 
 LOG_ERRORS = (DatabaseError, InterfaceError, ValueError)
 """Errors of a log table that takes no entry. PostgreSQL's driver raises `ValueError` for a NUL."""
+
+PERMANENT_ERRORS = (
+    *(AuthenticationError, AuthorizationError, NoPermissionError),
+    ImproperlyConfigured,
+)
+"""Errors that last until the settings or the rights on the server are changed."""
 
 COLUMNS_KEY = "redislock_columns"  # in the session: the columns that the user has chosen
 
@@ -323,6 +329,7 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
     def _release(self, request: HttpRequest, shown: Sequence[ShownHolder]) -> HttpResponse:
         check = holders.check_holders(shown, self._may_release(request))
         released: list[ShownHolder] = []
+        notes: list[str] = []
         for number, (holder, holding) in enumerate(check.held):
             rest = [each for each, _holding in check.held[number:]]
             user, alias = request.user.get_username(), holder.manager.alias
@@ -344,7 +351,7 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
             try:
                 found = holder.manager.force_release(holder.name, holding.token, user=request.user)
             except RedisError as error:
-                check.failures.append((alias, error))
+                notes.append(holders.failure_text(alias, error, is_release=True))
                 check.unconfirmed += rest
                 break
             event = holders.RELEASED if found else holders.NOT_RELEASED
@@ -357,7 +364,7 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
             level = messages.SUCCESS if released else messages.WARNING
             self.message_user(request, holders.released_text(released), level)
         if check.unconfirmed:
-            self._warn(request, holders.unconfirmed_text(check.unconfirmed))
+            self._warn(request, holders.unconfirmed_text(check.unconfirmed), *notes)
         if released and check.has_quorum:
             self._warn(request, quorum_text())
         return self._back(request, check)
@@ -424,7 +431,8 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
                 *(holding.fence_token, terminate),
             )
             workers = revoke(task_id, terminate=terminate)
-            self._complete(entry, holders.log_text(holder, holding, holders.REVOKED))
+            result = f"; workers that replied: {workers}"
+            self._complete(entry, holders.log_text(holder, holding, holders.REVOKED, result))
         except Exception as error:  # the brokers' libraries have no common class of errors
             logger.exception("Task not revoked in the admin: task=%s", task)
             level = messages.ERROR
@@ -460,6 +468,7 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         context = {
             "title": _("Locks are not available"),
             "error": holders.failure_text(alias, error),
+            "can_retry": not isinstance(error, PERMANENT_ERRORS),
             "others": [each for each in answering if each != alias],
         }
         return self._page(request, "unavailable", status=503, **context)

@@ -130,7 +130,7 @@ REQUESTED = "Force-release requested"
 RELEASED = "Force-released"
 NOT_RELEASED = "Not released, because the holder no longer had the lock"
 REVOKING = "Revocation of the task of the holder requested"
-REVOKED = "Revoked the task of the holder"
+REVOKED = "Revocation of the task of the holder sent"
 LOG_EVENTS = (REQUESTED, RELEASED, NOT_RELEASED, REVOKING, REVOKED)  # in the admin's log
 MAX_NAMES = 5  # of locks in a message
 
@@ -141,20 +141,22 @@ def log_head(event: str, using: str) -> str:
     return f"{event}{where}. Held by "
 
 
-def log_text(holder: ShownHolder, holding: Holding, event: str) -> str:
+def log_text(holder: ShownHolder, holding: Holding, event: str, result: str = "") -> str:
     """Return the text of an entry in the log of admin actions, which is always in English."""
     task = task_text(holding)
     held_by = f"{holder_text(holding)}, task {task}" if task else holder_text(holding)
     return (
         f"{log_head(event, holder.using)}{held_by} for {short_duration(age(holding))};"
-        f" fencing token {holding.fence_token}."
+        f" fencing token {holding.fence_token}{result}."
     )
 
 
-def failure_text(alias: str, error: BaseException) -> str:
+def failure_text(alias: str, error: BaseException, *, is_release: bool = False) -> str:
+    text = _("The locks of “%(alias)s” cannot be read: %(error)s")
+    if is_release:
+        text = _("A release on “%(alias)s” failed: %(error)s")
     # A mistake in REDISLOCK_CACHE can be an address with a password.
-    facts = {"alias": error_text(alias), "error": error_text(error)}
-    return _("The locks of “%(alias)s” cannot be read: %(error)s") % facts
+    return text % {"alias": error_text(alias), "error": error_text(error)}
 
 
 def left_out_texts(check: HolderCheck) -> list[str]:

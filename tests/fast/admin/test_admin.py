@@ -12,9 +12,11 @@ from django.contrib.admin.models import LogEntry
 from django.contrib.messages import get_messages
 from django.db import connection
 from django.test import Client
+from redis.exceptions import ConnectionError, NoPermissionError, ResponseError
 
 from django_redislock import locks
 from django_redislock.admin import ActiveLockAdmin
+from django_redislock.manager import LockManager
 from django_redislock.signals import lock_force_released
 from tests.pages import DASHBOARD, HOSTILE, LIST, RELEASE, lock_page, text_of
 
@@ -213,10 +215,26 @@ def test_locks_are_named_if_redis_becomes_unreachable_during_a_release(hold, rel
         lock_force_released.disconnect(fail)
         settings.CACHES = caches
 
-    released, unconfirmed, away = messages_of(done)
+    released, unconfirmed, failed = messages_of(done)
     assert (released, unconfirmed) == ("Released “a”.", "Release not confirmed: b, c")
-    assert away.startswith("The locks of “default” cannot be read: ")
+    assert failed.startswith("A release on “default” failed: ")
     assert [lock.owned() for lock in held] == [False, True, True]
+
+
+def test_a_release_that_the_server_refuses_is_reported(hold, releaser, monkeypatch):
+    lock = hold("a")
+    refusal = "NOREPLICAS Not enough good replicas to write."
+
+    def refuse(*_args, **_options):
+        raise ResponseError(refusal)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(LockManager, "force_release", refuse)
+        done = confirm(releaser, seen(lock))
+
+    failed = f"A release on “default” failed: {refusal}"
+    assert messages_of(done) == ["Release not confirmed: a", failed]
+    assert lock.owned()
 
 
 def test_nothing_left_to_release_leads_back_to_the_list(releaser):
@@ -366,3 +384,25 @@ def test_pages_say_when_redis_is_away(releaser, settings):
     unconfirmed, away = messages_of(done)
     assert unconfirmed == "Release not confirmed: x"
     assert away.startswith("The locks of “away” cannot be read: ")
+
+
+@pytest.mark.parametrize(
+    ("error", "advice"),
+    [
+        (ConnectionError("Connection refused."), "Try again in a moment."),
+        (
+            NoPermissionError("No permission to run 'evalsha'."),
+            "the rights of its user on the server",
+        ),
+    ],
+)
+def test_the_page_says_whether_a_retry_helps(viewer, monkeypatch, error, advice):
+    def fail(*_args, **_options):
+        raise error
+
+    monkeypatch.setattr(LockManager, "page", fail)
+    page = text_of(viewer.get(LIST))
+
+    assert html.escape(str(error)) in page
+    assert advice in page
+    assert ("Try again" in page) is isinstance(error, ConnectionError)

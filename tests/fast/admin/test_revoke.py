@@ -81,7 +81,9 @@ def test_a_running_task_is_ended_and_its_lock_is_released(
     )
     entry = LogEntry.objects.get()
     assert entry.object_id == name
-    assert entry.change_message.startswith("Revoked the task of the holder. Held by ")
+    sent = "Revocation of the task of the holder sent. Held by "
+    assert entry.change_message.startswith(sent)
+    assert entry.change_message.endswith("; workers that replied: 1.")
 
 
 def test_a_queued_task_does_not_run(worker, run, releaser) -> None:  # noqa: F811
@@ -109,6 +111,7 @@ def test_a_task_that_no_worker_knows_of_is_reported(hold, releaser) -> None:
     assert messages_of(response) == [text]
     assert response.url == f"{LIST}x/change/"
     assert locks.get("x")
+    assert LogEntry.objects.get().change_message.endswith("; workers that replied: 0.")
 
 
 def test_an_unreachable_broker_is_reported(hold, releaser, caplog) -> None:
