@@ -26,6 +26,7 @@ from ..models import ActiveLock
 from ..text import printable
 from . import columns
 from .addresses import page_address
+from .holders import failure_text
 from .queryset import LockQuerySet
 from .reading import aliases_of, read_locks
 
@@ -178,6 +179,7 @@ class LockChangeList(ChangeList):
 
     def get_results(self, request: HttpRequest) -> None:
         self.reading = read_locks(request, self.model_admin.list_max)
+        self.failures = [failure_text(*each) for each in self.reading.failures]
         self.column_choices = [
             (each.__name__, label_for_field(each, self.model), each in self.list_display)
             for each in columns.CHOICES

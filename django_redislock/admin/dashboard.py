@@ -66,7 +66,7 @@ def context(
 
         infos = {name: info for name, info in held.items() if shows(name)}
         events = [event for event in events if shows(event.name)]
-    total = page.total - len(held) + len(infos)
+    is_partial = page.total > len(held)
     read = infos.values()
     events_of: dict[str, list[Event]] = defaultdict(list)
     for event in events:
@@ -80,7 +80,7 @@ def context(
     drawn = nlargest(MAX_DRAWN, activities, key=attrgetter("busy"))
     contended = (lock for lock in activities if any(lock.contention))
     waited_for = nlargest(MAX_CONTENDED, contended, key=attrgetter("contention"))
-    if total > len(read):  # read at least the locks that the page names
+    if is_partial:  # read at least the locks that the page names
         missing = {lock.name for lock in (*drawn, *waited_for)} - infos.keys()
         infos = infos | manager.get_many(missing)
         drawn = [activity(lock.name) for lock in drawn]
@@ -95,11 +95,11 @@ def context(
         "aliases": [each.alias for each in locks.everywhere()],
         "alias": manager.alias,
         "using": "" if manager.alias == locks.alias else manager.alias,
-        "total": total,
+        "total": len(read) if visible.tests else page.total,
         "waiting": sum(info.waiters for info in read),
         "stale_locks": sum(state_of(info) is STALE for info in read),
-        # Only some of the locks were read, so more can have waiters or be stale.
-        "or_more": "+" if total > len(read) else "",
+        # Only some of the locks were read, so more can have waiters, be stale or be visible.
+        "or_more": "+" if is_partial else "",
         "troubles": listed_problems,
         "more_troubles": len(problems) - len(listed_problems),
         "links": result_links(site, request, {each.holder.task_id for each in listed_problems}),

@@ -14,7 +14,6 @@ from ..advice import process_text
 from ..lock_state import queued_task, renewal_interval, state_of_holding, was_renewed
 from ..text import (
     age,
-    error_text,
     holder_text,
     printable,
     redacted_metadata,
@@ -27,7 +26,6 @@ register = template.Library()
 register.filter("age", age)
 register.filter("clock", clock)
 register.filter("duration", short_duration)
-register.filter("error_text", error_text)
 register.filter("holder", holder_text)
 register.filter("outcome", outcome)
 register.filter("printable", printable)

@@ -12,9 +12,9 @@ from django.db.models import Q
 from django.urls import path
 
 from django_redislock import locks
-from django_redislock.admin import ActiveLockAdmin
+from django_redislock.admin import ActiveLockAdmin, dashboard
 from django_redislock.models import ActiveLock
-from tests.pages import DASHBOARD, LIST, RELEASE, lock_page, text_of, user_with
+from tests.pages import DASHBOARD, LIST, RELEASE, lock_page, text_of, user_with, words_of
 
 from .test_admin import confirm, messages_of, seen
 
@@ -144,6 +144,22 @@ class TestTenant:
 
         assert {row.name for row in page.context["held"]} == {"ours:1", "ours:2"}
         assert [lock.owned() for lock in held.values()] == [False, False, True]
+
+
+@pytest.mark.usefixtures("tenant_admin")
+def test_a_list_that_has_not_read_its_locks_says_so(releaser, hold, monkeypatch):
+    monkeypatch.setattr(ActiveLockAdmin, "list_max", 1)
+    monkeypatch.setattr(dashboard, "MAX_READ", 1)
+    hold("theirs:first", timeout=20)
+
+    page, found = releaser.get(LIST), releaser.get(LIST, {"q": "ours:1"})
+    figures = releaser.get(DASHBOARD)
+
+    assert page.context["cl"].result_count == 0
+    note = "4 active locks match. Only the 1 whose leases end first were read. Search by name"
+    assert note in text_of(page)
+    assert [row.name for row in found.context["cl"].result_list] == ["ours:1"]
+    assert "active 0+ " in words_of(figures)
 
 
 def test_the_admin_log_has_no_entries_of_hidden_aliases(serve, other, hold, releaser):
