@@ -114,12 +114,13 @@ URGENCY = {code: min(rank, SEVERITY[LATE.code] + 1) for code, rank in SEVERITY.i
 
 def state_of(info: LockInfo) -> LockState:
     """Return the state of a lock: the state of the holder that a line about it shows."""
-    holding = primary_holder(info)
-    return state_of_holding(holding) if holding else HANDOVER
+    return state_of_holding(primary_holder(info))
 
 
-def state_of_holding(holding: Holding) -> LockState:
-    """Return the state of one hold."""
+def state_of_holding(holding: Holding | None) -> LockState:
+    """Return the state of one hold, or of a lock that has none."""
+    if not holding:
+        return HANDOVER
     if not holding.timeout:
         return COOLDOWN
     if not holding.renewed:
@@ -143,9 +144,12 @@ def primary_holder(info: LockInfo) -> Holding | None:
     return min(info.holders, key=severity, default=None)
 
 
-def urgency(info: LockInfo) -> tuple[int, int, str]:
-    """Return a sort key: stale locks, late locks, the locks with the most waiters, the name."""
-    return URGENCY[state_of(info).code], -info.waiters, info.name
+def urgency(info: LockInfo, state: LockState | None = None) -> tuple[int, int, str]:
+    """Return a sort key: stale locks, late locks, the locks with the most waiters, the name.
+
+    Pass the state of the lock if it is known.
+    """
+    return URGENCY[(state or state_of(info)).code], -info.waiters, info.name
 
 
 # Renewal

@@ -73,7 +73,7 @@ class LockManager:
         Several aliases with the same keys in the same database count as one. This method does not
         connect to Redis.
         """
-        found: dict[tuple[object, str], LockManager] = {}
+        found: dict[tuple[object, ...], LockManager] = {}
         for alias in dict.fromkeys((self._alias or conf.cache, *caches.settings)):
             try:
                 identity = servers[alias].identity

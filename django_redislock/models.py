@@ -10,7 +10,7 @@ from django.db import models
 from django.utils.translation import gettext_lazy as _
 
 from .conf import conf
-from .lock_state import HANDOVER, URGENCY, LockState, primary_holder, state_of_holding
+from .lock_state import LockState, primary_holder, state_of_holding, urgency
 from .text import printable
 
 if TYPE_CHECKING:
@@ -80,8 +80,8 @@ class ActiveLock(models.Model):
         if info:
             lock.info = info
             lock.primary = primary_holder(info)
-            lock.state = state_of_holding(lock.primary) if lock.primary else HANDOVER
+            lock.state = state_of_holding(lock.primary)
             ends = map(attrgetter("expires_at"), info.holders)
             lock.expires_at = max(ends, default=datetime.min.replace(tzinfo=UTC))
-            lock.urgency = URGENCY[lock.state.code], -info.waiters, name
+            lock.urgency = urgency(info, lock.state)
         return lock

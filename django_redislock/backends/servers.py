@@ -123,25 +123,28 @@ class Server:
     @property
     def address(self) -> str | None:
         """``host:port`` or a path. None if Sentinels or a Cluster know the address."""
-        return self.database[0] if self.database else None
-
-    @property
-    def identity(self) -> tuple[object, str]:
-        """The database and the prefix of the keys: the same for aliases that share their locks."""
-        return self.database or self.alias, self.keys.prefix
+        return self.identity[0]
 
     @property
     def database(self) -> tuple[str, int] | None:
         """The address and the number of the database. None if the address is not known."""
+        address, number, _prefix = self.identity
+        return (address, int(number)) if address else None
+
+    @property
+    def identity(self) -> tuple[str | None, int | str, str]:
+        """The address, the number of the database, and the prefix of the keys. Aliases with the
+        same identity share their locks. If the address is not known, the alias replaces the
+        number."""
         pool = self.pool
         if pool is None or hasattr(pool, "sentinel_manager"):
-            return None
+            return None, self.alias, self.keys.prefix
         options = pool.connection_kwargs
         number = int(options.get("db") or 0)
         if "path" in options:
-            return str(options["path"]), number
+            return str(options["path"]), number, self.keys.prefix
         host = str(options.get("host") or "localhost").replace("localhost", "127.0.0.1")
-        return f"{host}:{options.get('port') or 6379}", number
+        return f"{host}:{options.get('port') or 6379}", number, self.keys.prefix
 
 
 class ClientServer(Server):
