@@ -81,6 +81,7 @@ def with_unavailable_page(view: Callable[..., HttpResponse]) -> Callable[..., Ht
 @admin.register(ActiveLock)
 class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
     list_display = (columns.NAME, *columns.CHOICES)
+    sortable_by = list_display  # type: ignore[assignment]
     action_checkbox = staticmethod(columns.CHECKBOX)  # type: ignore[assignment]
     list_filter = FILTERS
     show_facets = admin.ShowFacets.NEVER
@@ -88,7 +89,6 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
     search_help_text = gettext_lazy(
         "Part of a name, or a pattern in which * is any text and ? any one character."
     )
-    show_full_result_count = False
     paginator = LockPaginator
     actions = ("release_selected",)
     list_max = 2_000

@@ -184,6 +184,8 @@
             find(selector)?.replaceWith(find(selector, page) ?? "");
         });
         if (form) swapRows(find(".results", page));
+        const actions = find(".actions", page); // an empty list has none
+        if (form && actions && !find(".actions")) elsewhere.after(actions);
         all(".redislock-figures").forEach((each, place) => (each.open = unfolded[place] ?? false));
         drawn = performance.now();
         if (form) select(chosen);

@@ -70,8 +70,18 @@ def test_list_without_locks_says_so(hold, viewer):
     page = text_of(viewer.get(LIST))
     assert "No lock is held now." in page
     assert f'href="{DASHBOARD}"' in page
+    assert "0 active locks" not in page
     hold("x")
     assert "No active lock matches." in text_of(viewer.get(LIST, {"kind": "quorum"}))
+
+
+def test_a_list_without_locks_has_no_actions(hold, releaser):
+    assert 'class="actions"' not in text_of(releaser.get(LIST))
+    hold("x")
+    page = text_of(releaser.get(LIST, {"kind": "mutex"}))
+    assert 'class="actions"' in page
+    assert "Show all" not in page
+    assert '(<a href="?">1 total</a>)' in text_of(releaser.get(LIST, {"kind": "quorum"}))
 
 
 @pytest.mark.parametrize(

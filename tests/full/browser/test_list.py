@@ -97,6 +97,7 @@ def test_refresh_is_off_until_it_is_chosen_and_shows_changes(tab: Tab, releaser,
     lock = hold("invoice:42")
     tab.wait(lambda: lists(tab, "invoice:42"))
     tab.wait_for_text("1 active lock")
+    tab.wait_for_text("0 of 1 selected")
     assert not tab.all("button", "Release 1 matching lock…")
     hold("report")
     tab.wait(lambda: lists(tab, "report"))
