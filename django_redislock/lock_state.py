@@ -144,6 +144,12 @@ def primary_holder(info: LockInfo) -> Holding | None:
     return min(info.holders, key=severity, default=None)
 
 
+def current_holds(info: LockInfo | None) -> list[Holding]:
+    """Return the holds that have not ended. A hold in cooldown has."""
+    holders = info.holders if info else ()
+    return [each for each in holders if state_of_holding(each) is not COOLDOWN]
+
+
 def urgency(info: LockInfo, state: LockState | None = None) -> tuple[int, int, str]:
     """Return a sort key: stale locks, late locks, the locks with the most waiters, the name.
 

@@ -21,14 +21,14 @@ from ..conf import conf
 from ..engine import history
 from ..engine.history import Recent
 from ..engine.runners import run
-from ..lock_state import STALE, state_of, state_of_holding
+from ..lock_state import STALE, current_holds, is_queued, state_of
 from ..manager import LockManager, locks
 from ..models import ActiveLock
 from ..snapshots import Event, LockInfo, Rates
 from ..text import printable, read_at
 from .queryset import LockQuerySet
 from .tasks import result_links
-from .timeline import HEAD_PIXELS, Row, Scale, draw, legend, outcome, times, was_held
+from .timeline import HEAD_PIXELS, Row, Scale, draw, legend, outcome, outcome_of, times, was_held
 
 WINDOWS_MINUTES = (5, 15, 60)  # the periods that a user can choose
 MIN_AXIS = timedelta(minutes=1)
@@ -128,12 +128,13 @@ def figures(
     name: str, events: list[Event], info: LockInfo | None, since: datetime, now: datetime
 ) -> SimpleNamespace:
     """Return the figures of one lock: of its recent events, and of its present holders."""
-    holders = [holding for holding in info.holders if holding.timeout] if info else []
+    holders = current_holds(info)
+    running = [holding for holding in holders if not is_queued(holding)]
     counts = Counter(event.outcome for event in events)
-    counts.update("stale" if state_of_holding(each) is STALE else "held" for each in holders)
-    spans = [(event.acquired_at or event.at, event.at) for event in events]
-    spans += [(holding.acquired_at, now) for holding in holders]
-    held = sum(max((end - max(start, since)).total_seconds(), 0) for start, end in spans)
+    counts.update(map(outcome_of, holders))
+    spans = [(event.acquired_at or event.at, min(event.at, now)) for event in events]
+    spans += [(holding.acquired_at, now) for holding in running]
+    held = seconds_of_union(spans, since)
     # Holders that did not wait do not count.
     waits = [seconds for seconds in map(attrgetter("waited"), (*events, *holders)) if seconds > 0]
     waiters, longest = info.waiters if info else 0, max(waits, default=0.0)
@@ -142,7 +143,7 @@ def figures(
         events=events,
         holders=holders,
         waiters=waiters,
-        holds=sum(map(was_held, events)) + len(holders),
+        holds=sum(map(was_held, events)) + len(running),
         counts=counts,
         outcomes=[(each, counts[each.what]) for each in legend(counts)],
         held_seconds=held,
@@ -155,6 +156,15 @@ def figures(
         # First those that most wait for now, whose waits are not over yet.
         contention=(waiters, longest, counts["refused"] + counts["skipped"]),
     )
+
+
+def seconds_of_union(spans: list[tuple[datetime, datetime]], since: datetime) -> float:
+    """Return for how long after `since` there was at least one span."""
+    seconds, covered = 0.0, since
+    for start, end in sorted(spans):
+        seconds += max((end - max(start, covered)).total_seconds(), 0)
+        covered = max(covered, end)
+    return seconds
 
 
 def chart(

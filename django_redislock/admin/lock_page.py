@@ -16,6 +16,7 @@ from django.utils.translation import pgettext
 
 from ..advice import advice, process_text
 from ..conf import conf
+from ..lock_state import current_holds
 from ..manager import LockManager, locks
 from ..models import ActiveLock
 from ..snapshots import Event, Holder, Holding, LockInfo, Waiter
@@ -121,8 +122,7 @@ def _chart(lock: LockDetails) -> SimpleNamespace | None:
 
     for event in reversed(lock.events[:MAX_DRAWN]):
         add_row(event.holder, clock(event.at, lock.now)).add_event(event)
-    holders = lock.info.holders if lock.info else ()
-    for holding in [each for each in holders if each.timeout][:MAX_DRAWN]:
+    for holding in current_holds(lock.info)[:MAX_DRAWN]:
         add_row(holding.holder, pgettext("of a lock", "now")).add_holding(holding, lock.now)
     for waiter in lock.waiters[: MAX_DRAWN // 2]:
         add_row(waiter.holder, pgettext("of a lock", "waits")).add_waiter(waiter, lock.now)

@@ -19,7 +19,7 @@ from django.utils.translation import gettext, pgettext_lazy
 from django.utils.translation import gettext_lazy as _
 
 from ..advice import process_text
-from ..lock_state import STALE, state_of_holding
+from ..lock_state import QUEUED, STALE, state_of_holding
 from ..snapshots import Event, Holder, Holding, Waiter
 from ..text import printable, short_duration
 
@@ -47,7 +47,7 @@ class Outcome:
 
     @property
     def is_end(self) -> bool:
-        return self.what not in ("held", "waiting")
+        return self.what not in ("held", "queued", "waiting")
 
     @property
     def is_wait(self) -> bool:
@@ -59,6 +59,7 @@ OUTCOMES = {
     each.what: each
     for each in (
         Outcome("held", pgettext_lazy("of a lock", "held now"), _("its lease is running")),
+        Outcome("queued", QUEUED.label, _("a task waits for a worker")),
         Outcome("acquired", pgettext_lazy("of a lock", "acquired"), ""),
         Outcome("waiting", pgettext_lazy("of a lock", "waiting"), _("it waited in the queue")),
         Outcome("released", pgettext_lazy("of a lock", "released"), _("by its holder")),
@@ -127,8 +128,7 @@ class Row:
             self._add_wait(event.holder, end, event.waited, event.outcome)
 
     def add_holding(self, holding: Holding, now: datetime) -> None:
-        what = "stale" if state_of_holding(holding) is STALE else "held"
-        start = min(holding.acquired_at, now)
+        start, what = min(holding.acquired_at, now), outcome_of(holding)
         self.held.append(Span(start, now, what, holding.holder, is_running=True))
         self._add_wait(holding.holder, holding.acquired_at, holding.waited)
 
@@ -142,6 +142,11 @@ class Row:
         if seconds > 0 or what != "waiting":
             start = end - timedelta(seconds=seconds)
             self.waited.append(Span(start, end, what, holder))
+
+
+def outcome_of(holding: Holding) -> str:
+    state = state_of_holding(holding)
+    return state.code if state in (STALE, QUEUED) else "held"
 
 
 def was_held(event: Event) -> bool:

@@ -9,6 +9,7 @@ from django.utils import timezone
 
 from django_redislock import LockLost, locks
 from django_redislock.admin import dashboard
+from django_redislock.lock_types import QueueLock
 from tests.pages import (
     DASHBOARD,
     LIST,
@@ -69,6 +70,31 @@ def test_stale_locks_are_counted_and_drawn(redis_server, hold, viewer):
     chart = charts_of(response)[HOLDS]
     assert marks(chart) == ["stale"]
     assert len(rects(chart, "stale")) == 1
+
+
+def test_a_queued_task_is_not_held(viewer):
+    queued = QueueLock(locks.lock("sync"), "queued-0123", ("shop.sync", "an-id"))
+    assert queued.acquire(3600)
+
+    response = viewer.get(DASHBOARD)
+    queued.release()
+
+    chart = charts_of(response)[HOLDS]
+    assert (len(rects(chart, "queued")), rects(chart, "held")) == (1, [])
+    assert rows_of(response, "holds") == [["sync", "0", "0.0s", "0.0 %", "-", "queued 1"]]
+
+
+def test_a_lock_is_held_for_at_most_the_whole_time(redis_server, viewer):
+    held = [locks.semaphore("pool", 3, timeout=3600) for _ in range(3)]
+    for each in held:
+        assert each.acquire()
+    postpone(redis_server, "pool", seconds=1000)
+
+    response = viewer.get(DASHBOARD, {"minutes": 5})
+    for each in held:
+        each.release()
+
+    assert rows_of(response, "holds") == [["pool", "3", "5m 00s", "100.0 %", "-", "held now 3"]]
 
 
 # What went wrong

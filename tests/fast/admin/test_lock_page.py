@@ -154,6 +154,9 @@ def test_the_queue_lock_of_a_task_that_was_sent(viewer):
     assert re.search(r"The queue lock expires in (1h 00m|59m \d+s), if the task has not", words)
     assert "A release does not cancel the queued task" in words
     assert "Not known" not in words
+    assert "Held since" not in words
+    assert "held now" not in words
+    assert rects(charts_of(page)[TIMELINE], "queued")
     assert "◇ queued" in listed
 
 
