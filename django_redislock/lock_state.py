@@ -82,7 +82,7 @@ HANDOVER = LockState(
     pgettext_lazy("of a lock", "handover"),
     "…",
     _("Nobody holds the lock at this moment: it is being handed over to the first waiter."),
-    _("There is nothing to release."),
+    _("A release has no effect."),
 )
 QUEUED = LockState(
     "queued",
