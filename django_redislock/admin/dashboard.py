@@ -27,6 +27,7 @@ from ..models import ActiveLock
 from ..snapshots import Event, LockInfo, Rates
 from ..text import printable, read_at
 from .queryset import LockQuerySet
+from .reading import aliases_of
 from .tasks import result_links
 from .timeline import HEAD_PIXELS, Row, Scale, draw, legend, outcome, outcome_of, times, was_held
 
@@ -48,6 +49,10 @@ def context(
     """Return what the template of the page shows, of the locks that the user may see."""
     windows = {str(each): each for each in WINDOWS_MINUTES}
     minutes = windows.get(request.GET.get("minutes", ""), WINDOWS_MINUTES[1])
+    aliases = aliases_of(request)
+    for each in aliases:
+        if each.error and each.name == manager.alias:
+            raise each.error
     page = manager.page(stop=MAX_READ)
     recent = _recent(manager, minutes)
     rates = manager.rates()
@@ -92,7 +97,7 @@ def context(
         "minutes": minutes,
         "windows": WINDOWS_MINUTES,
         "now": now,
-        "aliases": [each.alias for each in locks.everywhere()],
+        "aliases": [each.name for each in aliases],
         "alias": manager.alias,
         "using": "" if manager.alias == locks.alias else manager.alias,
         "total": len(read) if visible.tests else page.total,

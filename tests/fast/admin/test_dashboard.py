@@ -329,6 +329,12 @@ def test_the_dashboard_shows_one_alias(hold, viewer, other):
     assert "?using=other&amp;minutes=60" in text_of(there)
 
 
+def test_an_alias_that_never_had_a_lock_is_not_offered(hold, viewer, other):
+    assert "?using=" not in text_of(viewer.get(DASHBOARD))
+    hold("theirs", other)
+    assert link_to(viewer.get(DASHBOARD), "other") == "?using=other"
+
+
 @pytest.mark.filterwarnings("default")
 def test_unreachable_alias(viewer, unusable):
     response = viewer.get(DASHBOARD, {"using": "away", "minutes": 5})
