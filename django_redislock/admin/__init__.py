@@ -183,7 +183,7 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         aliases: tuple[Alias, ...] = (Alias(manager.alias, manager),)
         if "using" not in request.GET:  # as in a link in Django's log of actions
             aliases = aliases_of(request)
-        details = lock_page.find_lock(aliases, name)
+        details, *others = lock_page.find_lock(aliases, name)
         row = ActiveLock.of(name, details.alias, details.info)
         if not visible_locks(self, request).matches(row):
             raise PermissionDenied
@@ -196,6 +196,7 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
             return HttpResponseRedirect(self._list_url())
         if details.alias != aliases[0].name:  # an alias that cannot be read may have the lock, too
             self._warn(request, *failures)
+        lock_page.add_shares(request, row, others)
         may_release, history_url = self._may_release(request)(row), ""
         if self._log_entries(request, name).exists():
             history_url = self._address("history", name, using=row.elsewhere)

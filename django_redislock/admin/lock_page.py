@@ -55,8 +55,8 @@ def read_lock(manager: LockManager, name: str) -> LockDetails:
     return LockDetails(manager.alias, info, waiters, events, now)
 
 
-def find_lock(aliases: Sequence[Alias], name: str) -> LockDetails:
-    """Read a lock from the first alias that has it, or had it.
+def find_lock(aliases: Sequence[Alias], name: str) -> list[LockDetails]:
+    """Read a lock on all aliases. The first that has it, or had it, comes first.
 
     If the first alias cannot be read, this raises the error: another alias may have a lock of the
     same name.
@@ -65,14 +65,13 @@ def find_lock(aliases: Sequence[Alias], name: str) -> LockDetails:
     if isinstance(first, BaseException):
         raise first
     found = [first, *(each for each in others if isinstance(each, LockDetails))]
-    return next((each for each in found if each.info or each.events), first)
+    return sorted(found, key=lambda each: not (each.info or each.events))
 
 
 def context(
     request: HttpRequest, site: AdminSite, lock: LockDetails, row: ActiveLock, may_release: bool
 ) -> dict[str, Any]:
     """Return what the template of the page shows."""
-    _add_shares(request, row)
     shown = shown_holders(row) if lock.info else []
     holders = lock.info.holders if lock.info else ()
     cards = []
@@ -99,17 +98,17 @@ def context(
     }
 
 
-def _add_shares(request: HttpRequest, row: ActiveLock) -> None:
+def add_shares(request: HttpRequest, row: ActiveLock, read: Sequence[LockDetails]) -> None:
     """Add the other servers of a quorum lock, as far as they can be read."""
     if not row.primary or row.info.kind != "quorum":
         return
-    others = [each for each in aliases_of(request) if each.name != row.using]
-    answers = ask_all(others, lambda manager: manager.get(row.name))
-    for alias, share in zip(others, answers, strict=True):
-        if isinstance(share, LockInfo) and row.primary.token in {
-            each.token for each in share.holders
-        }:
-            row.shares += (ActiveLock.of(row.name, alias.name, share),)
+    if "using" in request.GET:  # only this alias was read before
+        others = [each for each in aliases_of(request) if each.name != row.using]
+        answers = ask_all(others, lambda manager: read_lock(manager, row.name))
+        read = [each for each in answers if isinstance(each, LockDetails)]
+    for each in read:
+        if each.info and row.primary.token in [share.token for share in each.info.holders]:
+            row.shares += (ActiveLock.of(row.name, each.alias, each.info),)
 
 
 def _chart(lock: LockDetails) -> SimpleNamespace | None:

@@ -15,6 +15,7 @@ from django.contrib.admin.models import LogEntry
 from django_redislock import locks
 from django_redislock.admin import ActiveLockAdmin
 from django_redislock.admin.columns import CHOICES
+from django_redislock.manager import LockManager
 from django_redislock.testing import EmbeddedServer
 from django_redislock.text import age
 from tests.calls import counted_calls
@@ -340,6 +341,25 @@ def test_an_alias_that_never_had_a_lock_is_not_listed(empty_history, other, hold
     assert cells(page, "using") == ["default"]
 
 
+def test_the_page_of_a_quorum_lock_asks_each_server_once(three_servers, viewer, monkeypatch):
+    quorum, asked = locks.quorum("payout", three_servers, timeout=60), []
+    get = LockManager.get
+    assert quorum.acquire()
+
+    def counted(manager, name):
+        asked.append(manager.alias)
+        return get(manager, name)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(LockManager, "get", counted)
+        pages = [lock_page(viewer, "payout"), lock_page(viewer, "payout", using="second")]
+    quorum.release()
+
+    assert "Cache alias default, second, third" in words_of(pages[0])
+    assert "Cache alias second, default, third" in words_of(pages[1])
+    assert sorted(asked) == sorted(2 * three_servers)
+
+
 PART_OF_A_QUORUM = "A quorum lock stays held until a majority of its servers have released it."
 
 
@@ -391,7 +411,7 @@ def test_an_unreachable_alias_costs_only_a_message(hold, releaser, unusable):
     assert "No lock is held now." not in text_of(releaser.get(LIST))
 
 
-def test_an_alias_that_does_not_respond_delays_the_list_by_a_second(hold, viewer, settings):
+def test_an_alias_that_does_not_respond_delays_a_page_by_a_second(hold, viewer, settings):
     silent = socket.create_server(("127.0.0.1", 0))  # accepts a connection, and never replies
     location = f"redis://127.0.0.1:{silent.getsockname()[1]}/0"
     silent_cache = {**settings.CACHES["default"], "LOCATION": location}
@@ -400,13 +420,17 @@ def test_an_alias_that_does_not_respond_delays_the_list_by_a_second(hold, viewer
 
     start = monotonic()
     page = viewer.get(LIST)
-    seconds = monotonic() - start
+    between = monotonic()
+    figures = viewer.get(DASHBOARD, {"using": "silent"})
+    end = monotonic()
     silent.close()
 
     assert names_of(page) == ["x"]
-    assert 1 <= seconds < 3
+    assert figures.status_code == 503
     note = "The locks of “silent” cannot be read: No response within 1 s"
-    assert note in html.unescape(text_of(page))
+    for each, seconds in ((page, between - start), (figures, end - between)):
+        assert 1 <= seconds < 3
+        assert note in html.unescape(text_of(each))
 
 
 @pytest.mark.parametrize(
@@ -529,6 +553,9 @@ def test_confirmation_says_what_it_cannot_do(hold, releaser):
 
     for notified in ("within 20s", "on its next release or check"):
         assert text_of(both).count(f"<td>{notified}</td>") == 1
+    one = text_of(ask_for_all(releaser, q="x"))
+    assert one.count("The holder is not stopped") == 1
+    assert one.count("only if you check fencing tokens. To stop its work, stop its process") == 1
 
 
 def test_only_the_selected_holder_of_a_semaphore_is_released(nothing_left_behind, releaser):
