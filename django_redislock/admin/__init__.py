@@ -10,7 +10,7 @@ import json
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import reduce, wraps
+from functools import partial, reduce, wraps
 from itertools import product, starmap
 from operator import or_
 from typing import Any
@@ -45,7 +45,7 @@ from ..snapshots import Holding
 from ..text import error_text, printable
 from . import columns, dashboard, holders, lock_page
 from .addresses import URL_PREFIX, page_address, unquote_name
-from .changelist import FILTERS, LockChangeList, LockPaginator, visible_locks
+from .changelist import FILTERS, LockChangeList, LockPaginator, checked
 from .holders import HolderCheck, ShownHolder
 from .queryset import LockQuerySet
 from .reading import Alias, aliases_of, read_locks
@@ -56,10 +56,7 @@ logger = logging.getLogger("django_redislock")
 LOG_ERRORS = (DatabaseError, InterfaceError, ValueError)
 """Errors of a log table that takes no entry. PostgreSQL's driver raises `ValueError` for a NUL."""
 
-PERMANENT_ERRORS = (
-    *(AuthenticationError, AuthorizationError, NoPermissionError),
-    ImproperlyConfigured,
-)
+LASTING_ERRORS = (AuthenticationError, AuthorizationError, ImproperlyConfigured, NoPermissionError)
 """Errors that last until the settings or the rights on the server are changed."""
 
 COLUMNS_KEY = "redislock_columns"  # in the session: the columns that the user has chosen
@@ -132,10 +129,13 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
     ) -> tuple[Any, bool]:
         return queryset, False  # only locks that match the search were read
 
+    def _visible(self, request: HttpRequest) -> LockQuerySet:
+        return checked(self, self.get_queryset(request))
+
     def _may_release(self, request: HttpRequest) -> Callable[[ActiveLock], bool]:
         """Return the test whether the user may see and release a lock."""
-        visible = visible_locks(self, request)
-        return visible.where(lambda lock: self.has_release_permission(request, lock)).matches
+        may_release = partial(self.has_release_permission, request)
+        return self._visible(request).where(may_release).matches
 
     # The list
 
@@ -171,7 +171,7 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         """Return the lock of that name, even if it is free, because its history outlives it.
         Return None if `get_queryset()` leaves it out."""
         lock = ActiveLock.of(_valid_name(object_id), _manager_of(request).alias, None)
-        return lock if visible_locks(self, request).matches(lock) else None
+        return lock if self._visible(request).matches(lock) else None
 
     @with_unavailable_page
     def change_view(
@@ -185,7 +185,7 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
             aliases = aliases_of(request)
         details, *others = lock_page.find_lock(aliases, name)
         row = ActiveLock.of(name, details.alias, details.info)
-        if not visible_locks(self, request).matches(row):
+        if not self._visible(request).matches(row):
             raise PermissionDenied
         failures = [holders.failure_text(each.name, each.error) for each in aliases if each.error]
         if not (details.info or details.events):
@@ -230,7 +230,7 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         which the user may not see the lock."""
         entries = _log_model().objects.filter(content_type__app_label=self.opts.app_label)
         entries = entries.filter(object_id=name).select_related("user").order_by("action_time")
-        matches = visible_locks(self, request).matches
+        matches = self._visible(request).matches
         shown = [each for each in settings.CACHES if matches(ActiveLock.of(name, each, None))]
         if len(shown) == len(settings.CACHES):
             return entries
@@ -246,9 +246,8 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         """Show the last `minutes` of all locks of one cache alias (`using`)."""
         if request.method not in ("GET", "HEAD"):
             raise PermissionDenied
-        context = dashboard.context(
-            request, self.admin_site, _manager_of(request), visible_locks(self, request)
-        )
+        manager, visible = _manager_of(request), self._visible(request)
+        context = dashboard.context(request, self.admin_site, manager, visible)
         return self._page(request, "dashboard", title=_("Lock dashboard"), **context)
 
     # Release
@@ -330,7 +329,6 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
     def _release(self, request: HttpRequest, shown: Sequence[ShownHolder]) -> HttpResponse:
         check = holders.check_holders(shown, self._may_release(request))
         released: list[ShownHolder] = []
-        notes: list[str] = []
         for number, (holder, holding) in enumerate(check.held):
             rest = [each for each, _holding in check.held[number:]]
             user, alias = request.user.get_username(), holder.manager.alias
@@ -352,7 +350,7 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
             try:
                 found = holder.manager.force_release(holder.name, holding.token, user=request.user)
             except RedisError as error:
-                notes.append(holders.failure_text(alias, error, is_release=True))
+                self._warn(request, holders.failure_text(alias, error, is_release=True))
                 check.unconfirmed += rest
                 break
             event = holders.RELEASED if found else holders.NOT_RELEASED
@@ -365,7 +363,7 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
             level = messages.SUCCESS if released else messages.WARNING
             self.message_user(request, holders.released_text(released), level)
         if check.unconfirmed:
-            self._warn(request, holders.unconfirmed_text(check.unconfirmed), *notes)
+            self._warn(request, holders.unconfirmed_text(check.unconfirmed))
         if released and check.has_quorum:
             self._warn(request, quorum_text())
         return self._back(request, check)
@@ -469,7 +467,7 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         context = {
             "title": _("Locks are not available"),
             "error": holders.failure_text(alias, error),
-            "can_retry": not isinstance(error, PERMANENT_ERRORS),
+            "can_retry": not isinstance(error, LASTING_ERRORS),
             "others": [each for each in answering if each != alias],
         }
         return self._page(request, "unavailable", status=503, **context)

@@ -125,8 +125,7 @@ class Using(LockFilter):
         """The chosen alias, or the one under which the list has the locks of its database."""
         with suppress(ImproperlyConfigured):
             chosen = servers[self.value()].identity
-            names = [each.alias for each in locks.everywhere()]
-            return next(each for each in names if servers[each].identity == chosen)
+            return next(m.alias for m in locks.everywhere() if servers[m.alias].identity == chosen)
         return None
 
     def matches(self, row: ActiveLock) -> bool:
@@ -149,16 +148,8 @@ class LockPaginator(Paginator):  # type: ignore[type-arg]
             return min(max(int(number), 1), self.num_pages)
 
 
-def visible_locks(model_admin: Any, request: HttpRequest) -> LockQuerySet:
-    """Return the locks that the user may see, by the `get_queryset()` of the admin.
-
-    Raises:
-        ImproperlyConfigured: A subclass returns something else.
-    """
-    return _checked(model_admin, model_admin.get_queryset(request))
-
-
-def _checked(model_admin: Any, queryset: Any) -> LockQuerySet:
+def checked(model_admin: Any, queryset: Any) -> LockQuerySet:
+    """Return what `get_queryset()` of the admin has returned, if it is a `LockQuerySet`."""
     if isinstance(queryset, LockQuerySet):
         return queryset
     raise ImproperlyConfigured(
@@ -174,7 +165,7 @@ class LockChangeList(ChangeList):
     root_queryset: Any
 
     def get_queryset(self, request: HttpRequest, exclude_parameters: Any = None) -> Any:
-        _checked(self.model_admin, self.root_queryset)
+        checked(self.model_admin, self.root_queryset)
         return super().get_queryset(request, exclude_parameters)
 
     def get_results(self, request: HttpRequest) -> None:

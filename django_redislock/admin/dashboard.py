@@ -62,16 +62,15 @@ def context(
     since = now - timedelta(minutes=minutes)
     held = {info.name: info for info in page.infos}
 
-    infos, events = held, list(recent.events)
-    if visible.tests:
+    @cache
+    def shows(name: str) -> bool:
+        info = held.get(name)
+        return not visible.tests or visible.matches(ActiveLock.of(name, manager.alias, info))
 
-        @cache
-        def shows(name: str) -> bool:
-            return visible.matches(ActiveLock.of(name, manager.alias, held.get(name)))
-
-        infos = {name: info for name, info in held.items() if shows(name)}
-        events = [event for event in events if shows(event.name)]
-    is_partial = page.total > len(held)
+    infos = {name: info for name, info in held.items() if shows(name)}
+    events = [event for event in recent.events if shows(event.name)]
+    # If only some of the locks were read, more can have waiters, be stale or be visible.
+    or_more = "+" if page.total > len(held) else ""
     read = infos.values()
     events_of: dict[str, list[Event]] = defaultdict(list)
     for event in events:
@@ -85,7 +84,7 @@ def context(
     drawn = nlargest(MAX_DRAWN, activities, key=attrgetter("busy"))
     contended = (lock for lock in activities if any(lock.contention))
     waited_for = nlargest(MAX_CONTENDED, contended, key=attrgetter("contention"))
-    if is_partial:  # read at least the locks that the page names
+    if or_more:  # read at least the locks that the page names
         missing = {lock.name for lock in (*drawn, *waited_for)} - infos.keys()
         infos = infos | manager.get_many(missing)
         drawn = [activity(lock.name) for lock in drawn]
@@ -103,8 +102,7 @@ def context(
         "total": len(read) if visible.tests else page.total,
         "waiting": sum(info.waiters for info in read),
         "stale_locks": sum(state_of(info) is STALE for info in read),
-        # Only some of the locks were read, so more can have waiters, be stale or be visible.
-        "or_more": "+" if is_partial else "",
+        "or_more": or_more,
         "troubles": listed_problems,
         "more_troubles": len(problems) - len(listed_problems),
         "links": result_links(site, request, {each.holder.task_id for each in listed_problems}),
@@ -139,7 +137,10 @@ def figures(
     counts.update(map(outcome_of, holders))
     spans = [(event.acquired_at or event.at, min(event.at, now)) for event in events]
     spans += [(holding.acquired_at, now) for holding in running]
-    held = seconds_of_union(spans, since)
+    held, covered = 0.0, since
+    for start, end in sorted(spans):  # a time with several holders counts once
+        held += max((end - max(start, covered)).total_seconds(), 0)
+        covered = max(covered, end)
     # Holders that did not wait do not count.
     waits = [seconds for seconds in map(attrgetter("waited"), (*events, *holders)) if seconds > 0]
     waiters, longest = info.waiters if info else 0, max(waits, default=0.0)
@@ -161,15 +162,6 @@ def figures(
         # First those that most wait for now, whose waits are not over yet.
         contention=(waiters, longest, counts["refused"] + counts["skipped"]),
     )
-
-
-def seconds_of_union(spans: list[tuple[datetime, datetime]], since: datetime) -> float:
-    """Return for how long after `since` there was at least one span."""
-    seconds, covered = 0.0, since
-    for start, end in sorted(spans):
-        seconds += max((end - max(start, covered)).total_seconds(), 0)
-        covered = max(covered, end)
-    return seconds
 
 
 def chart(

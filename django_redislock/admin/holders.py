@@ -182,15 +182,7 @@ def _facts(holders: Iterable[ShownHolder]) -> dict[str, Any]:
 
 
 def skipped_text(changed: Iterable[ShownHolder]) -> str:
-    facts = _facts(changed)
-    return (
-        ngettext(
-            "Skipped %(count)d lock that changed after you opened the page: %(names)s",
-            "Skipped %(count)d locks that changed after you opened the page: %(names)s",
-            facts["count"],
-        )
-        % facts
-    )
+    return _("Skipped (changed after you opened the page): %(names)s") % _facts(changed)
 
 
 def unconfirmed_text(unconfirmed: Iterable[ShownHolder]) -> str:
@@ -198,18 +190,8 @@ def unconfirmed_text(unconfirmed: Iterable[ShownHolder]) -> str:
 
 
 def unlogged_text(rest: Iterable[ShownHolder], error: Exception) -> str:
-    """Return that locks were not released, because the log of admin actions takes no entry."""
-    facts = _facts(rest) | {"error": type(error).__name__}
-    return (
-        ngettext(
-            "%(count)d lock was not released, because its release could not be written to the log "
-            "of admin actions (%(error)s): %(names)s",
-            "%(count)d locks were not released, because their release could not be written to the "
-            "log of admin actions (%(error)s): %(names)s",
-            facts["count"],
-        )
-        % facts
-    )
+    text = _("Not released, because the admin log cannot be written (%(error)s): %(names)s")
+    return text % (_facts(rest) | {"error": type(error).__name__})
 
 
 def released_text(released: Iterable[ShownHolder]) -> str:
@@ -218,6 +200,5 @@ def released_text(released: Iterable[ShownHolder]) -> str:
         return _("Nothing was released.")
     if facts["count"] == 1:
         return _("Released “%(name)s”.") % {"name": facts["names"]}
-    return (
-        ngettext("Released %(count)d lock.", "Released %(count)d locks.", facts["count"]) % facts
-    )
+    text = ngettext("Released %(count)d lock.", "Released %(count)d locks.", facts["count"])
+    return text % facts

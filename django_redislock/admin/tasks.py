@@ -21,11 +21,8 @@ REPLY_TIMEOUT_SECONDS = 1.0  # for the replies of the workers to a revocation
 def result_links(
     site: AdminSite, request: HttpRequest, task_ids: Iterable[str | None]
 ) -> dict[str, str]:
-    """Return the address of the page of each task that has a result, in one query.
-
-    None where the app is not installed, its model is not in this admin site,
-    or the user may not view it.
-    """
+    """Return the address of the page of each task that has a result, in one query: none if the
+    app is not installed, its model is not in this admin site, or the user may not view it."""
     # The sender of a task chooses its id, and not every database accepts every text.
     ids = {each for each in task_ids if each and each == printable(each)[:MAX_ID_CHARACTERS]}
     model = apps.get_model(APP, "TaskResult") if apps.is_installed(APP) else None
