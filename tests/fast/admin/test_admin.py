@@ -112,7 +112,7 @@ def test_list_takes_a_part_and_says_so(hold, viewer, monkeypatch):
     every, some = viewer.get(LIST), viewer.get(LIST, {"q": "n", "kind": "mutex"})
 
     for page in (every, some):
-        assert "3 active locks match. Only the 2 whose leases end first were read." in text_of(
+        assert "3 active locks match. Only the 2 whose leases expire first were read." in text_of(
             page
         )
         assert [row.name for row in page.context["cl"].result_list] == ["n0", "n1"]

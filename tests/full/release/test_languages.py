@@ -50,7 +50,7 @@ def test_the_compiled_catalog_is_up_to_date(extracted: Path, language: str) -> N
 
 
 @pytest.mark.django_db
-@pytest.mark.parametrize(("code", "text"), [("de", "aktive Sperren"), ("zh-hans", "活动锁")])
+@pytest.mark.parametrize(("code", "text"), [("de", "Aktive Sperren"), ("zh-hans", "活动锁")])
 def test_the_list_is_in_the_language_of_the_request(code: str, text: str) -> None:
     client = user_with("view_activelock")
     client.defaults["HTTP_ACCEPT_LANGUAGE"] = code
