@@ -89,8 +89,7 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
     paginator = LockPaginator
     actions = ("release_selected",)
     list_max = 2_000
-    """How many locks of each cache alias the list reads. If there are more, it has those whose
-    leases end first, and says so."""
+    """How many locks of each cache alias the list reads: those whose leases expire first."""
 
     release_max = 500
     """The maximum number of holders that one confirmation releases."""
@@ -168,8 +167,7 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
     def get_object(
         self, request: HttpRequest, object_id: str, from_field: str | None = None
     ) -> ActiveLock | None:
-        """Return the lock of that name, even if it is free, because its history outlives it.
-        Return None if `get_queryset()` leaves it out."""
+        """Return the lock, even if it is free, or None if `get_queryset()` leaves it out."""
         lock = ActiveLock.of(_valid_name(object_id), _manager_of(request).alias, None)
         return lock if self._visible(request).matches(lock) else None
 

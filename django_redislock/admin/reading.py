@@ -84,9 +84,11 @@ def aliases_of(request: HttpRequest) -> tuple[Alias, ...]:
 
     found: tuple[Alias, ...] | None = getattr(request, "redislock_aliases", None)
     if found is None:
-        found = tuple([Alias(manager.alias, manager) for manager in locks.everywhere()])
-        if len(found) > 1:
-            needed = found[0].name, request.GET.get("using")
+        managers = locks.everywhere()
+        found = (Alias(conf.cache, managers[0]),)
+        if len(managers) > 1:
+            found = tuple(Alias(manager.alias, manager) for manager in managers)
+            needed = conf.cache, request.GET.get("using")
             answers = ask_all(found, has_locks, ALIAS_TIMEOUT_SECONDS)
             found = tuple(
                 alias._replace(error=answer if isinstance(answer, BaseException) else None)
