@@ -96,7 +96,7 @@ def _next_step(holding: Holding) -> str:
 
 def _advice(info: LockInfo | None, clock: Callable[[datetime], str]) -> Advice:
     if not info:
-        text = _("There is nothing to release. Its history is below.")
+        text = _("Its history is below.")
         return Advice("free", pgettext("of a lock", "Free."), text)
     if not info.first:
         text = str(HANDOVER.release)

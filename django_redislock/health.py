@@ -401,9 +401,7 @@ def _persistence(info: Mapping[str, Any]) -> Result:
     if aof:
         summary = "The server keeps an append-only file; appendfsync decides what a crash loses."
         return "ok", summary, facts
-    summary = (
-        f"With no append-only file, a restart loses all locks of the last {age} s."
-    )
+    summary = f"With no append-only file, a restart loses all locks of the last {age} s."
     return "warning", summary, facts
 
 

@@ -24,7 +24,7 @@ RELEASE_IF = {QUEUED: "If the message is gone", COOLDOWN: "To end the cooldown n
 """When to release a lock, if not because its process is gone."""
 
 ROLES = {QUEUED: ("Sender", "sent", "queued"), COOLDOWN: ("Last holder", "acquired", "")}
-"""What a holder that does not work under the lock is called, and its two times."""
+"""Labels of a holder that does not work under the lock: the holder, and its two times."""
 
 
 def add_arguments(parser: CommandParser) -> None:
