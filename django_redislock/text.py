@@ -3,10 +3,12 @@
 import math
 import re
 from collections.abc import Mapping
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from fnmatch import translate
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
+
+from django.utils.timezone import localtime
 
 from .conf import conf
 from .redaction import HIDDEN, without_secrets
@@ -84,6 +86,12 @@ def read_at(holding: "Holding") -> datetime:
     return holding.expires_at - timedelta(seconds=holding.ttl)
 
 
+def clock_text(moment: datetime, now: datetime | None = None) -> str:
+    """Return the time of day in Django's current time zone, with the date if it is not today."""
+    local, today = localtime(moment), localtime(now or datetime.now(UTC)).date()
+    return f"{local:%H:%M:%S}" if local.date() == today else f"{local:%Y-%m-%d %H:%M:%S}"
+
+
 def holder_text(record: "Holding | Waiter | Event") -> str:
     """Return ``host:pid``, and the thread if it is not the main one."""
     holder = record.holder
@@ -99,6 +107,12 @@ def task_text(record: "Holding | Waiter | Event") -> str:
     if not holder.task_id:
         return printable(holder.task_name or "")
     return printable(f"{holder.task_name or '?'} [{holder.task_id}]")
+
+
+def holder_and_task_text(record: "Holding | Waiter | Event") -> str:
+    """Return both texts in one."""
+    holder, task = holder_text(record), task_text(record)
+    return f"{holder}, task {task}" if task else holder
 
 
 def redacted_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from ..manager import LockManager, locks
 from ..models import ActiveLock
 from ..names import check_name
 from ..snapshots import Holding
-from ..text import age, error_text, holder_text, printable, short_duration, task_text
+from ..text import age, error_text, holder_and_task_text, printable, short_duration
 from .reading import Failure
 
 MAX_SHOWN = 5_000  # holders that a form names. A page of the list has far fewer
@@ -143,11 +143,9 @@ def log_head(event: str, using: str) -> str:
 
 def log_text(holder: ShownHolder, holding: Holding, event: str, result: str = "") -> str:
     """Return the text of an entry in the log of admin actions, which is always in English."""
-    task = task_text(holding)
-    held_by = f"{holder_text(holding)}, task {task}" if task else holder_text(holding)
     return (
-        f"{log_head(event, holder.using)}{held_by} for {short_duration(age(holding))};"
-        f" fencing token {holding.fence_token}{result}."
+        f"{log_head(event, holder.using)}{holder_and_task_text(holding)}"
+        f" for {short_duration(age(holding))}; fencing token {holding.fence_token}{result}."
     )
 
 

@@ -20,11 +20,11 @@ from ..lock_state import current_holds
 from ..manager import LockManager, locks
 from ..models import ActiveLock
 from ..snapshots import Event, Holder, Holding, LockInfo, Waiter
-from ..text import read_at
+from ..text import clock_text, read_at
 from .holders import shown_holders
 from .reading import Alias, aliases_of, ask_all
 from .tasks import can_be_revoked, result_links
-from .timeline import Row, Scale, clock, draw
+from .timeline import Row, Scale, draw
 
 MAX_HOLDERS = 50  # that are shown
 MAX_WAITERS = 100
@@ -84,7 +84,7 @@ def context(
         "several_aliases": len(locks.everywhere()) > 1,
         "lock": lock.info,
         "now": lock.now,
-        "verdict": advice(lock.info, partial(clock, now=lock.now)),
+        "verdict": advice(lock.info, partial(clock_text, now=lock.now)),
         "links": result_links(site, request, {each.holder.task_id for each in parts}),
         "cards": cards,
         "more_holders": len(holders) - len(cards),
@@ -120,7 +120,7 @@ def _chart(lock: LockDetails) -> SimpleNamespace | None:
         return rows[-1]
 
     for event in reversed(lock.events[:MAX_DRAWN]):
-        add_row(event.holder, clock(event.at, lock.now)).add_event(event)
+        add_row(event.holder, clock_text(event.at, lock.now)).add_event(event)
     for holding in current_holds(lock.info)[:MAX_DRAWN]:
         add_row(holding.holder, pgettext("of a lock", "now")).add_holding(holding, lock.now)
     for waiter in lock.waiters[: MAX_DRAWN // 2]:

@@ -10,7 +10,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from types import SimpleNamespace
 
 from django.utils import timezone
@@ -21,7 +21,7 @@ from django.utils.translation import gettext_lazy as _
 from ..advice import process_text
 from ..lock_state import QUEUED, STALE, state_of_holding
 from ..snapshots import Event, Holder, Holding, Waiter
-from ..text import printable, short_duration
+from ..text import clock_text, printable, short_duration
 
 ROW_PIXELS = 26
 HEAD_PIXELS = 24  # for the times above the first row
@@ -207,7 +207,7 @@ def _joined(spans: Sequence[Span], scale: Scale, distance: float) -> list[list[S
 
 def _title(spans: Sequence[Span]) -> str:
     first, last = spans[0], max(span.end for span in spans)
-    time = f"{clock(first.start)} - {clock(last)}"
+    time = f"{clock_text(first.start)} - {clock_text(last)}"
     if len(spans) > 1:
         facts = {"time": time, "count": len(spans), "outcome": outcome(first.what).word}
         return gettext("%(time)s: %(count)d %(outcome)s") % facts
@@ -239,10 +239,3 @@ def who(holder: Holder) -> str:
     if not holder.task_name:
         return process_text(holder)
     return f"{printable(holder.task_name)} ({process_text(holder)})"
-
-
-def clock(at: datetime, now: datetime | None = None) -> str:
-    """Return the time of day in Django's current time zone, with the date if it is not today."""
-    local = timezone.localtime(at)
-    today = timezone.localtime(now or datetime.now(UTC)).date()
-    return local.strftime("%H:%M:%S" if local.date() == today else "%Y-%m-%d %H:%M:%S")

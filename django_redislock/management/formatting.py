@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
-from datetime import UTC, datetime
+from datetime import datetime
 from difflib import get_close_matches
 from typing import Any
 
@@ -15,6 +15,8 @@ from ..manager import LockManager
 from ..snapshots import Event, Holding, LockInfo, Waiter
 from ..text import (
     age,
+    clock_text,
+    holder_and_task_text,
     holder_text,
     printable,
     redacted_metadata,
@@ -87,7 +89,7 @@ def record_facts(record: Holding | Waiter | Event) -> dict[str, Any]:
 
 def write_events(command: BaseCommand, events: Sequence[Event]) -> None:
     """Write a table of events."""
-    moment = short_moment_text if command.stdout.isatty() else moment_text
+    moment = clock_text if command.stdout.isatty() else moment_text
     rows = [event_cells(event, moment) for event in events]
     styles = [SEVERITIES.get(event.outcome, "") for event in events]
     write_table(command, [EVENT_HEADER, *rows], *styles)
@@ -111,12 +113,6 @@ def moment_text(moment: datetime) -> str:
     return localtime(moment).isoformat(" ", "seconds")
 
 
-def short_moment_text(moment: datetime) -> str:
-    """Return the time in the project's time zone, with the date if that is not today's."""
-    local, today = localtime(moment), localtime(datetime.now(UTC)).date()
-    return f"{local:%H:%M:%S}" if local.date() == today else f"{local:%Y-%m-%d %H:%M:%S}"
-
-
 def metadata_text(metadata: Mapping[str, Any]) -> str:
     """Return redacted metadata on one line, or an empty string."""
     if not metadata:
@@ -130,10 +126,9 @@ def hold_text(name: str, holding: Holding) -> str:
     if not holding.timeout:
         left = short_duration(holding.ttl)
         return f"{printable(name)} ({token}, released; in cooldown for {left})"
-    state, task = state_of_holding(holding), task_text(holding)
-    by = f"{holder_text(holding)}, task {task}" if task else holder_text(holding)
+    state = state_of_holding(holding)
     verb = "queued" if state is QUEUED else "held"
-    held = f"{verb} by {by} for {short_duration(age(holding))}"
+    held = f"{verb} by {holder_and_task_text(holding)} for {short_duration(age(holding))}"
     warning = "STALE, " if state is STALE else ""
     return f"{printable(name)} ({token}, {held}; {warning}{renewal_text(holding)})"
 

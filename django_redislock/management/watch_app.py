@@ -25,7 +25,7 @@ from ..health import unreachable_text
 from ..lock_state import urgency
 from ..manager import LockManager
 from ..snapshots import Event, LockInfo, Page
-from ..text import any_of, error_text, printable, short_duration
+from ..text import any_of, clock_text, error_text, printable, short_duration
 from . import formatting
 from .output import table_lines
 from .subcommands import release, show
@@ -157,8 +157,7 @@ class WatchApp(App[Exception]):
         self.show_locks(infos)
         matches = any_of((self.pattern or "*",)).match
         shown = [event for event in events if matches(event.name)]
-        moment = formatting.short_moment_text
-        rows = [formatting.event_cells(event, moment) for event in shown]
+        rows = [formatting.event_cells(event, clock_text) for event in shown]
         header, *lines = table_lines([formatting.EVENT_HEADER, *rows], self.size.width)
         text = Text(f"{header}\n", "bold", no_wrap=True)
         for line, event in zip(lines, shown, strict=True):

@@ -9,11 +9,12 @@ from typing import Any
 from django import template
 
 from ..admin.addresses import page_address
-from ..admin.timeline import clock, outcome, who
+from ..admin.timeline import outcome, who
 from ..advice import process_text
 from ..lock_state import queued_task, renewal_interval, state_of_holding, was_renewed
 from ..text import (
     age,
+    clock_text,
     holder_text,
     printable,
     redacted_metadata,
@@ -24,7 +25,7 @@ from ..text import (
 register = template.Library()
 
 register.filter("age", age)
-register.filter("clock", clock)
+register.filter("clock", clock_text)
 register.filter("duration", short_duration)
 register.filter("holder", holder_text)
 register.filter("outcome", outcome)
