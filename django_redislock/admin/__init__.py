@@ -89,7 +89,7 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
     paginator = LockPaginator
     actions = ("release_selected",)
     list_max = 2_000
-    """How many locks of each cache alias the list reads: those whose leases expire first."""
+    """How many locks of each cache alias the list reads, the first to expire first."""
 
     release_max = 500
     """The maximum number of holders that one confirmation releases."""
