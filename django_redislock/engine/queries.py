@@ -77,11 +77,13 @@ def page(keys: Keys, pattern: str | None, start: int, stop: int) -> Flow[Page]:
         return Page((), 0)
     matches = None if pattern is None else matcher(pattern)
     is_sorted = matches is None
+    # Names that are spread unevenly over the buckets take another round trip.
+    limit = min(MAX_NAMES, 3 * stop + BUCKETS) if is_sorted else MAX_NAMES
     cursors, total = FIRST_CURSORS.copy(), 0
     first: list[IndexEntry] = []
     seen: set[str] = set()
     while cursors:
-        held, entries = yield from _read_names(keys, cursors, MAX_NAMES, is_sorted=is_sorted)
+        held, entries = yield from _read_names(keys, cursors, limit, is_sorted=is_sorted)
         found = {entry[-1]: entry for entry in entries if not matches or matches(entry[-1])}
         first = sorted(first + [found[name] for name in found.keys() - seen])[:stop]
         seen |= found.keys()
