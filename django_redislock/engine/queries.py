@@ -78,7 +78,7 @@ def page(keys: Keys, pattern: str | None, start: int, stop: int) -> Flow[Page]:
     matches = None if pattern is None else matcher(pattern)
     is_sorted = matches is None
     # Names that are spread unevenly over the buckets take another round trip.
-    limit = min(MAX_NAMES, 3 * stop + BUCKETS) if is_sorted else MAX_NAMES
+    limit = min(MAX_NAMES, max(MAX_ROWS, 3 * stop)) if is_sorted else MAX_NAMES
     cursors, total = FIRST_CURSORS.copy(), 0
     first: list[IndexEntry] = []
     seen: set[str] = set()
