@@ -74,7 +74,7 @@ def _eviction() -> Iterator[CheckMessage]:
 
     from .backends import servers
     from .engine.runners import run
-    from .health import INFO_CHECKS, REMEDIES, read_info, unreachable_text
+    from .health import INFO_CHECKS, REMEDIES, read_info
 
     try:
         infos = [run(node.client, read_info(node)) for node in servers[conf.cache].node_servers()]
@@ -82,8 +82,9 @@ def _eviction() -> Iterator[CheckMessage]:
         yield _error("redislock.E003", error, SETTINGS_HINT)
         return
     except RedisError as error:
-        text = f"The eviction policy is not known. {unreachable_text(conf.cache, error)}"
-        yield Warning(text, hint=REMEDIES["connection"], id="redislock.W002")
+        text = f"Locks on {conf.cache!r}: The eviction policy is unknown ({type(error).__name__})."
+        hint = "Check that the server is reachable, and that its user may run INFO."
+        yield Warning(text, hint=hint, id="redislock.W002")
         return
     for status, summary, _ in map(INFO_CHECKS["eviction"], infos):
         if status != "ok":

@@ -180,14 +180,14 @@ def examine(server: Server, timeout: float) -> Flow[Health]:
 def unreached(server: Server, error: Exception, **results: Result) -> Health:
     """Return the results if that error keeps the client from being created or from connecting."""
     facts = {"address": server.address, "error": type(error).__name__}
-    results["connection"] = "failed", unreachable_text(server.alias, error), facts
+    results["connection"] = "failed", unavailable_text(server.alias, error), facts
     if not isinstance(error, RedisError):
         results["client"] = "failed", f"No client can be created: {_describe(error)}.", {}
     return Health(server.alias, _findings(results))
 
 
-def unreachable_text(alias: str, error: Exception) -> str:
-    """Return a sentence on why the locks of a cache alias cannot be reached."""
+def unavailable_text(alias: str, error: Exception) -> str:
+    """Return a sentence on why the locks of a cache alias are not available."""
     is_own = alias == conf.cache and conf.client
     setting = "REDISLOCK_CLIENT" if is_own else f"CACHES[{alias!r}]"
     what = f"The locks on {alias!r} can't be reached"
@@ -212,7 +212,7 @@ def _worst(addresses: Sequence[str | None], findings: Sequence[Finding]) -> Find
 
 
 def _findings(results: Mapping[str, Result]) -> tuple[Finding, ...]:
-    skipped: Result = "unknown", "Not checked, because there is no connection.", {}
+    skipped: Result = "unknown", "Not checked, because the connection failed.", {}
     return tuple(Finding(id, *results.get(id, skipped)) for id in CHECKS)
 
 

@@ -52,7 +52,7 @@ MAX_LOCKS_READ = 1000
 """How many locks a scrape reads to find out their states."""
 
 UNREAD = "unread"
-"""The label ``state`` for the number of all other locks."""
+"""The value of the label ``state`` that counts all other locks."""
 
 LOCK = ("using", "kind")
 """The labels of the metrics of an acquisition."""
@@ -162,8 +162,8 @@ class Servers(Collector):
         for alias in (conf.cache,) if self.using is None else self.using:
             try:
                 server = servers[alias]
-                first = queries.page(server.keys, None, 0, MAX_LOCKS_READ)
-                page = run(server.client, changed(first, _limited))
+                flow = queries.page(server.keys, None, 0, MAX_LOCKS_READ)
+                page = run(server.client, changed(flow, _limited))
                 rates = run(server.client, changed(history.rates(server.keys), _limited))
             except Exception as error:  # The scrape of the other metrics must continue.
                 reason = error_text(error)

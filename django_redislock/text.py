@@ -110,7 +110,7 @@ def task_text(record: "Holding | Waiter | Event") -> str:
 
 
 def holder_and_task_text(record: "Holding | Waiter | Event") -> str:
-    """Return both texts in one."""
+    """Return the holder and, if there is one, its task."""
     holder, task = holder_text(record), task_text(record)
     return f"{holder}, task {task}" if task else holder
 

@@ -21,7 +21,7 @@ from textual.screen import ModalScreen
 from textual.widgets import Footer, Input, OptionList, Static
 from textual.widgets.option_list import Option
 
-from ..health import unreachable_text
+from ..health import unavailable_text
 from ..lock_state import urgency
 from ..manager import LockManager
 from ..snapshots import Event, LockInfo, Page
@@ -139,7 +139,7 @@ class WatchApp(App[Exception]):
             self.read_now.clear()
 
     def show_trouble(self, error: RedisError) -> None:
-        text = error_text(unreachable_text(self.manager.alias, error))
+        text = error_text(unavailable_text(self.manager.alias, error))
         if self.infos:
             text = f"Read {short_duration(time.monotonic() - self.read_at)} ago. {text}"
         self.summary.update(Text(text, STYLES["ERROR"]))

@@ -12,7 +12,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError, CommandParser, no_translations
 from redis.exceptions import RedisError
 
-from ...health import unreachable_text
+from ...health import unavailable_text
 from ...manager import locks
 from ...text import error_text, printable
 from ..output import checked_output
@@ -54,7 +54,7 @@ class Command(BaseCommand):
             with checked_output(self):
                 SUBCOMMANDS[options["subcommand"]].run(self, manager, options)
         except RedisError as error:
-            raise CommandError(error_text(unreachable_text(manager.alias, error))) from None
+            raise CommandError(error_text(unavailable_text(manager.alias, error))) from None
         except ImproperlyConfigured as error:
             raise CommandError(error_text(error)) from None
 

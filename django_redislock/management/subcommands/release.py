@@ -22,11 +22,11 @@ from ..output import checked_output
 HELP = "Force-release locks. This does not stop their holders."
 
 MAX_CONFIRMED = 1000
-"""Holds that a user can confirm. There can be very many."""
+"""The largest number of holds that a user can confirm, so that they take little memory."""
 
 
 class Hold(NamedTuple):
-    """A hold to release, as a line shows it."""
+    """A hold to release, and the text of its line."""
 
     name: str
     token: str
@@ -35,8 +35,7 @@ class Hold(NamedTuple):
 
     @classmethod
     def of(cls, name: str, holding: Holding) -> "Hold":
-        text = hold_text(name, holding)
-        return cls(name, holding.token, text, state_of_holding(holding))
+        return cls(name, holding.token, hold_text(name, holding), state_of_holding(holding))
 
 
 def add_arguments(parser: CommandParser) -> None:

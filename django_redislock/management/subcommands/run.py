@@ -16,7 +16,7 @@ from redis.exceptions import RedisError
 
 from ...engine.store import REPLY_TIMEOUT_SECONDS
 from ...exceptions import LockError, LockLost
-from ...health import unreachable_text
+from ...health import unavailable_text
 from ...lock_state import primary_holder
 from ...lock_types import Mutex
 from ...manager import LockManager
@@ -77,7 +77,7 @@ def run(command: BaseCommand, manager: LockManager, options: dict[str, Any]) -> 
     except (LockError, OSError, ImproperlyConfigured) as error:
         locked.fail(error)
     except RedisError as error:
-        locked.fail(unreachable_text(manager.alias, error))
+        locked.fail(unavailable_text(manager.alias, error))
     if status:
         raise SystemExit(status)
 

@@ -182,8 +182,8 @@ def test_the_newest_events_are_first_up_to_the_limit(manager):
 
 @pytest.mark.parametrize("late", [False, True])
 def test_a_loss_is_one_event(manager, late):
-    """The event of an expired lease becomes that of a loss when the holder releases: at once, or
-    after other leases have expired."""
+    """An expiry becomes a loss when the holder releases: at once, or after other leases have
+    expired."""
     coming = []
     for _ in range(3):
         with manager.lock("a"):
