@@ -8,6 +8,7 @@ from typing import Any
 import hypothesis
 import pytest
 import redis
+from django.utils import translation
 
 from .tools import leftovers, wait_for_none_left
 
@@ -91,6 +92,13 @@ def unhurried(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
 
     if not request.node.get_closest_marker("hurried"):
         monkeypatch.setattr(protocol, "FINAL_REPLY_TIMEOUT_SECONDS", 10.0)
+
+
+@pytest.fixture(autouse=True)
+def language_of_its_own() -> Iterator[None]:
+    """`LocaleMiddleware` leaves the language of the last request active in the thread."""
+    yield
+    translation.deactivate()
 
 
 @pytest.fixture(autouse=True)
