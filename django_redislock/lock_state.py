@@ -150,12 +150,12 @@ def current_holds(info: LockInfo | None) -> list[Holding]:
     return [each for each in holders if state_of_holding(each) is not COOLDOWN]
 
 
-def urgency(info: LockInfo, state: LockState | None = None) -> tuple[int, int, str]:
-    """Return a sort key: stale locks, late locks, the locks with the most waiters, the name.
+def urgency(info: LockInfo, state: LockState | None = None) -> tuple[int, float, str]:
+    """Return a sort key: stale locks, late locks, the longest waits, the name.
 
     Pass the state of the lock if it is known.
     """
-    return URGENCY[(state or state_of(info)).code], -info.waiters, info.name
+    return URGENCY[(state or state_of(info)).code], -info.longest_wait, info.name
 
 
 # Renewal

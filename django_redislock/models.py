@@ -43,8 +43,8 @@ class ActiveLock(models.Model):
     expires_at: datetime
     """When its last lease expires."""
 
-    urgency: tuple[int, int, str]
-    """A sort key: overdue renewals first, then the locks with the most waiters."""
+    urgency: tuple[int, float, str]
+    """A sort key: overdue renewals first, then the longest waits."""
 
     using: str = ""
     """The cache alias."""

@@ -132,6 +132,10 @@ class LockInfo:
     waiters: int
     """The number of waiters with a recent heartbeat."""
 
+    longest_wait: float
+    """The seconds for which the first of these waiters had waited, at the time of the snapshot. 0
+    without a waiter."""
+
     holders: tuple[Holding, ...] = ()
     """The holds, the earliest acquisition first."""
 

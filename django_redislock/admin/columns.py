@@ -20,7 +20,7 @@ from django.utils.translation import gettext_lazy as _
 from django.utils.translation import pgettext_lazy
 
 from ..models import ActiveLock
-from ..text import age, holder_text, printable, short_duration
+from ..text import age, holder_text, printable, short_duration, waiters_text
 from .holders import shown_holders
 
 Column = Callable[[ActiveLock], Any]
@@ -40,11 +40,13 @@ def cells(row: ActiveLock) -> SimpleNamespace:
         checkbox="",
         name=format_html("{}", name),  # Django strips the spaces of a text that is not safe
         state=render_to_string(f"{TEMPLATES}/state_cell.html", {"row": row, "state": row.state}),
-        waiters=format_html("<strong>{}</strong>", row.info.waiters) if row.info.waiters else 0,
+        waiters=0,
         kind=row.info.kind,
         using=", ".join(row.aliases) if row.shares else row.using,
         **dict.fromkeys(("lease", "age", "holder", "task", "fencing_token")),
     )
+    if row.info.waiters:
+        found.waiters = format_html("<strong>{}</strong>", waiters_text(row.info))
     if holding is None:
         return found
 

@@ -165,13 +165,13 @@ def _read_names(
 
 def lock_rows(locks: Sequence[LockKeys], reply_timeout: float | None = None) -> Call:
     """Return the call that reads locks of one bucket."""
-    of_locks = [key for lock in locks for key in (lock.lock, lock.waiting)]
+    of_locks = [key for lock in locks for key in (lock.lock, lock.queue, lock.waiting)]
     keys = (*of_locks, locks[0].inboxes, locks[0].history)
     return Call(ROWS, keys, (conf.history,), limit=reply_timeout)
 
 
 def _lock_infos(
-    locks: Sequence[LockKeys], now: str, rows: Sequence[tuple[int, Iterable[str]]]
+    locks: Sequence[LockKeys], now: str, rows: Sequence[tuple[int, str, Iterable[str]]]
 ) -> dict[str, LockInfo]:
     """Parse the reply to `lock_rows()`. Leave out locks without a holder and a waiter."""
     infos = {
@@ -181,7 +181,9 @@ def _lock_infos(
     return {name: info for name, info in infos.items() if info}
 
 
-def _lock_info(name: str, waiters: int, flat: Iterable[str], now: int) -> LockInfo | None:
+def _lock_info(
+    name: str, waiters: int, arrived: str, flat: Iterable[str], now: int
+) -> LockInfo | None:
     """Parse a row. Return None if the lock has no holder and no waiter."""
     fields = pairs(flat)
     records = [(field[2:], text) for field, text in fields.items() if field.startswith("h:")]
@@ -197,6 +199,7 @@ def _lock_info(name: str, waiters: int, flat: Iterable[str], now: int) -> LockIn
         capacity=number(fields.get("capacity", "0")),
         state=state,
         waiters=waiters,
+        longest_wait=max(now - float(arrived) / 1000, 0) / 1000 if waiters else 0.0,
         holders=tuple(sorted(holders, key=attrgetter("fence_token"))),
     )
 

@@ -22,6 +22,7 @@ from ..text import (
     redacted_metadata,
     short_duration,
     task_text,
+    waiters_text,
 )
 from .output import write_table
 
@@ -39,7 +40,7 @@ SEVERITIES = {"expired": "WARNING", "lost": "ERROR", "forced": "ERROR"}
 
 
 def lock_cells(info: LockInfo) -> tuple[str, ...]:
-    name, kind, waiters = printable(info.name), printable(info.kind), str(info.waiters)
+    name, kind, waiters = printable(info.name), printable(info.kind), waiters_text(info)
     state, held = str(state_of(info).label), primary_holder(info)
     if held is None:
         return name, state, kind, "-", "-", "-", "-", waiters, "-"

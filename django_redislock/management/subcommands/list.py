@@ -15,7 +15,7 @@ from ..output import write_table
 DEFAULT_ROWS = 1000
 """Rows of the table without --limit, so that a long list takes little memory."""
 
-HELP = "List the active locks: stale locks first, then the locks with the most waiters."
+HELP = "List the active locks: stale locks first, then the longest waits."
 
 
 def add_arguments(parser: CommandParser) -> None:

@@ -51,7 +51,7 @@ def test_screen_shows_locks_and_what_happens(hold):
         await screen.shows(r"^invoice:42 +held \(no renewal\) +mutex .* 0 +\d{16}$")
         await screen.shows(r"^\d\d:\d\d:\d\d +released +before +0\.0s ")
         waiters.append(start(acquire_and_release, locks.lock("invoice:42")))
-        await screen.shows(r"^invoice:42 .* 1 +\d{16}$")
+        await screen.shows(r"^invoice:42 .* 1 \([\d.]+s\) +\d{16}$")
         await by_thread(lock.release)
         await screen.shows(r"^\d\d:\d\d:\d\d +released +invoice:42 ")
         await screen.shows("^0 of 0 locks, 0 stale, 0 waiting")

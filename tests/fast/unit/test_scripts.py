@@ -13,7 +13,7 @@ from redis.exceptions import NoScriptError, ResponseError
 from django_redislock import LockInfo
 from django_redislock.engine.history import STREAMS
 from django_redislock.engine.parsing import pairs
-from django_redislock.engine.queries import _lock_infos
+from django_redislock.engine.queries import _lock_infos, lock_rows
 from django_redislock.identity import info_text
 from django_redislock.keys import Keys
 from django_redislock.lua import (
@@ -93,8 +93,7 @@ class Lock:
         return list(_lock_infos(locks, *json.loads(self.ask_rows(*names))).values())
 
     def ask_rows(self, *names: str) -> Any:
-        keys = [key for name in names for key in (KEYS.of(name).lock, KEYS.of(name).waiting)]
-        return self.ask(ROWS, (*keys, A.inboxes, A.history))
+        return self.ask(ROWS, lock_rows([KEYS.of(name) for name in names]).keys)
 
     def names(
         self, limit: int = 10, cursor: str = "0", order: str = "scan"
@@ -293,8 +292,11 @@ def bad_queue(lock: Lock) -> Lock:
 
 def test_queue_rows_and_release_skip_waiters_without_a_valid_record(bad_queue: Lock) -> None:
     assert (bad_queue.queue(), bad_queue.queue(limit=1)) == (["y", "z"], ["y"])
+    an_hour_ago = time.time_ns() / 1000 - 3_600_000_000
+    bad_queue.client.zadd(A.queue, {"missing": an_hour_ago, "invalid": an_hour_ago})
     [info] = bad_queue.rows("a")
     assert info.waiters == 2
+    assert 0 <= info.longest_wait < 1800
     assert bad_queue.release("x") == 1
     assert (bad_queue.holders(), bad_queue.waiters()) == (["y"], ["z"])
 
@@ -688,10 +690,10 @@ def test_a_loss_is_recorded_whatever_the_history_holds(recorded: Lock) -> None:
 def test_rows_raises_if_the_user_has_too_few_rights(lock: Lock) -> None:
     lock.acquire("x")
     lock.acquire("y", heartbeat=5000)
-    rules = {"keys": "*", "commands": ["+@all", "-hvals"]}
+    rules = {"keys": "*", "commands": ["+@all", "-hgetall"]}
     lock.client.acl_setuser("half", enabled=True, nopass=True, **rules)
     options = lock.client.connection_pool.connection_kwargs
     half = redis.Redis(host=options["host"], port=options["port"], username="half")
-    with half, pytest.raises(ResponseError, match=r"hvals|permission|can't run"):
+    with half, pytest.raises(ResponseError, match=r"hgetall|permission|can't run"):
         Lock(half).rows("a")
     lock.client.acl_deluser("half")
