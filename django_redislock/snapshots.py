@@ -241,8 +241,8 @@ class Rates:
 
     counts: Mapping[str, tuple[int, ...]]
     """The events per minute of ``"acquired"``, ``"refused"``, ``"expired"``, ``"forced"`` and
-    ``"lost"``. If a holder finds that its lease expired or was force-released, its hold counts as
-    ``"lost"`` a second time, in the minute in which the holder finds out."""
+    ``"lost"``. Each hold that ends otherwise than intended counts once: if its lease has expired
+    and the holder then finds that out, it counts as ``"lost"`` and no longer as ``"expired"``."""
 
 
 @dataclass(frozen=True, slots=True)
