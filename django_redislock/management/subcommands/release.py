@@ -67,6 +67,8 @@ def run(command: BaseCommand, manager: LockManager, options: dict[str, Any]) -> 
     first = next(found, None)
     holds: Iterable[Hold] = chain([first], found) if first else ()
     if first is None and not failures:
+        if options["token"]:  # unlike the other filters, it is of one holder
+            raise CommandError("No matching holder has this token.")
         command.stdout.write("No active lock matches.")
     elif options["dry_run"]:
         for hold in holds:

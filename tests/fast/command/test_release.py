@@ -76,7 +76,9 @@ def test_token_has_to_be_the_holders(hold):
     lock = hold("x")
 
     wrong = run("release", "x", "--token", "other", "--yes")
-    assert (wrong.returncode, lock.owned()) == (1, True)
+    unknown = run("release", "--token", "other", "--yes")
+    assert (wrong.returncode, unknown.returncode, lock.owned()) == (1, 1, True)
+    assert unknown.stderr == "CommandError: No matching holder has this token.\n"
     right = run("release", "x", "--token", lock.token, "--yes")
 
     assert (right.returncode, lock.owned()) == (0, False)
