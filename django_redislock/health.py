@@ -43,7 +43,7 @@ RIGHTS: Mapping[tuple[str, ...], tuple[str, ...]] = {
     (): ("TIME",),
     ("return 0", "0"): ("EVAL",),
     ("x", "0"): ("EVALSHA",),
-    ("KEY",): ("EXISTS", "GET", "HGETALL", "PERSIST"),
+    ("KEY",): ("EXISTS", "GET", "HGETALL", "HVALS", "PERSIST"),
     ("KEY", "x"): (
         *("BLPOP", "HDEL", "HGET", "HMGET", "PEXPIREAT", "RPUSH"),
         *("ZMSCORE", "ZREM", "ZSCAN", "ZSCORE"),

@@ -171,7 +171,7 @@ def lock_rows(locks: Sequence[LockKeys], reply_timeout: float | None = None) -> 
 
 
 def _lock_infos(
-    locks: Sequence[LockKeys], now: str, rows: Sequence[tuple[int, str, Iterable[str]]]
+    locks: Sequence[LockKeys], now: str, rows: Sequence[tuple[int, float, Iterable[str]]]
 ) -> dict[str, LockInfo]:
     """Parse the reply to `lock_rows()`. Leave out locks without a holder and a waiter."""
     infos = {
@@ -182,7 +182,7 @@ def _lock_infos(
 
 
 def _lock_info(
-    name: str, waiters: int, arrived: str, flat: Iterable[str], now: int
+    name: str, waiters: int, longest_wait: float, flat: Iterable[str], now: int
 ) -> LockInfo | None:
     """Parse a row. Return None if the lock has no holder and no waiter."""
     fields = pairs(flat)
@@ -199,7 +199,7 @@ def _lock_info(
         capacity=number(fields.get("capacity", "0")),
         state=state,
         waiters=waiters,
-        longest_wait=max(now - float(arrived) / 1000, 0) / 1000 if waiters else 0.0,
+        longest_wait=longest_wait / 1000,
         holders=tuple(sorted(holders, key=attrgetter("fence_token"))),
     )
 

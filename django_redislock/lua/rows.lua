@@ -3,29 +3,25 @@
 -- KEYS   lock, queue and waiting of each lock, inboxes, history
 -- ARGV   MAX_EVENTS
 --
--- Reply  JSON: now (ms), { number of live waiters, arrival (us) of the first of them or 0,
+-- Reply  JSON: now (ms), { number of live waiters, how long the first of them has waited (ms),
 --        { field, value, ... } } of each lock. The fields are as they are stored, with holders that
 --        have expired or do not parse.
 
 --> _lock.lua
 --> _parsing.lua
+--> _waiters.lua
 
 local inboxes, rows = KEYS[#KEYS - 1], {}
 for i = 1, #KEYS - 2, 3 do
-  local alive, waiters, first = {}, 0, '0'
-  local waiting = read('HGETALL', KEYS[i + 2])
-  for j = 1, #waiting, 2 do
-    if parse_waiter(waiting[j + 1], inboxes) then
-      alive[waiting[j]], waiters = true, waiters + 1
-    end
+  local lock, queue, waiting = unpack(KEYS, i, i + 2)
+  local waiters, arrived = 0, nil
+  for _, record in ipairs(read('HVALS', waiting)) do
+    if parse_waiter(record, inboxes) then waiters = waiters + 1 end
   end
-  local members = waiters > 0 and read('ZRANGE', KEYS[i + 1], 0, -1, 'WITHSCORES') or {}
-  for j = 1, #members, 2 do
-    if alive[members[j]] then
-      first = members[j + 1]
-      break
-    end
+  if waiters > 0 then
+    local first = first_waiters(queue, waiting, inboxes, 1)[1]
+    arrived = first and parse_number(first[1] / 1000)
   end
-  rows[#rows + 1] = { waiters, first, read('HGETALL', KEYS[i]) }
+  rows[#rows + 1] = { waiters, math.max(now - (arrived or now), 0), read('HGETALL', lock) }
 end
 return cjson.encode({ now_ms, rows })

@@ -433,7 +433,7 @@ def test_facts_that_the_user_may_not_read_are_unknown(alias_on, own_server, own_
         (["-@scripting", "-blpop", "-hset"], "+blpop +eval +evalsha +hset", "acquire"),
         (["-blpop"], "+blpop", None),
         (["-rpush"], "+rpush", "hand over"),
-        (["-hgetall"], "+hgetall", "inspect"),
+        (["-hvals"], "+hvals", "inspect"),
         (["resetkeys", "~cache:*"], "~own:redislock:{*", "acquire"),
         (["resetkeys", "~cache:*", "-get"], "+get ~own:redislock:{*", "acquire"),
     ],

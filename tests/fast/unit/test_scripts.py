@@ -297,8 +297,23 @@ def test_queue_rows_and_release_skip_waiters_without_a_valid_record(bad_queue: L
     [info] = bad_queue.rows("a")
     assert info.waiters == 2
     assert 0 <= info.longest_wait < 1800
+    bad_queue.client.zadd(A.queue, {"y": an_hour_ago})
+    [info] = bad_queue.rows("a")
+    assert 3600 <= info.longest_wait < 5400
     assert bad_queue.release("x") == 1
     assert (bad_queue.holders(), bad_queue.waiters()) == (["y"], ["z"])
+
+
+@pytest.mark.parametrize("score", ["-inf", "+inf", "-1", None])
+def test_a_waiter_with_a_wrong_arrival_has_not_waited(lock: Lock, score: str | None) -> None:
+    lock.acquire("x")
+    lock.acquire("y", heartbeat=LEASE)
+    if score:
+        lock.client.zadd(A.queue, {"y": score})
+    else:
+        lock.client.delete(A.queue)
+    [info] = lock.rows("a")
+    assert (info.waiters, info.longest_wait) == (1, 0.0)
 
 
 def test_acquire_reports_the_kind_of_the_first_waiter_with_a_record(bad_queue: Lock) -> None:
@@ -690,10 +705,10 @@ def test_a_loss_is_recorded_whatever_the_history_holds(recorded: Lock) -> None:
 def test_rows_raises_if_the_user_has_too_few_rights(lock: Lock) -> None:
     lock.acquire("x")
     lock.acquire("y", heartbeat=5000)
-    rules = {"keys": "*", "commands": ["+@all", "-hgetall"]}
+    rules = {"keys": "*", "commands": ["+@all", "-hvals"]}
     lock.client.acl_setuser("half", enabled=True, nopass=True, **rules)
     options = lock.client.connection_pool.connection_kwargs
     half = redis.Redis(host=options["host"], port=options["port"], username="half")
-    with half, pytest.raises(ResponseError, match=r"hgetall|permission|can't run"):
+    with half, pytest.raises(ResponseError, match=r"hvals|permission|can't run"):
         Lock(half).rows("a")
     lock.client.acl_deluser("half")
