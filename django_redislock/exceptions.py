@@ -53,7 +53,8 @@ class AlreadyRunning(LockError):
         task_id: The holder's task id. None if the holder is not a task, or is unknown.
         expires_in: The seconds until the lease or the cooldown ended, at the time of the conflict.
             None if unknown.
-        held_by: The holder's ``host:pid``. None if unknown.
+        held_by: The holder's ``host:pid``, and its thread in parentheses if that is not the main
+            thread. None if unknown.
         in_cooldown: Whether the holder has released the lock and only `at_least_for` keeps it.
     """
 

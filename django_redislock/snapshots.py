@@ -26,11 +26,11 @@ class Holder:
     """The name of the thread or asyncio task, shortened to 255 characters."""
 
     task_name: str | None = None
-    """The name of the Celery task. None outside a task."""
+    """The name of the task of Celery or `django.tasks`. None outside a task."""
 
     task_id: str | None = None
-    """The id of the Celery task. None outside a task. An id of more than 255 characters is
-    shortened to its beginning and a digest, 256 characters in total."""
+    """The id of that task. None outside a task. An id of more than 255 characters is shortened to
+    its beginning and a digest, 256 characters in total."""
 
     process: str | None = None
     """The random id of the process. It distinguishes two processes with the same host name and
@@ -110,8 +110,8 @@ class _OfFirstHolder(Generic[T]):
 class LockInfo:
     """A snapshot of one lock.
 
-    The attributes of `Holding` also exist here, with the values of the first holder. They are None
-    without a holder.
+    The attributes of `Holding`, except `since_renewal`, also exist here, with the values of the
+    first holder. They are None without a holder. `is_stale` is about all holders.
     """
 
     name: str
@@ -217,10 +217,11 @@ class Event:
     """The seconds of the wait in the queue."""
 
     held: float
-    """The seconds of the hold. 0 if the lock was not acquired."""
+    """The seconds of the hold. 0 if the lock was not acquired, or if only the loss is known."""
 
     fence_token: int | None
-    """The fencing token of the hold. None if the lock was not acquired."""
+    """The fencing token of the hold. None if the lock was not acquired, or if only the loss is
+    known."""
 
     weight: int
     """How much of the lock's capacity was held or requested. 0 if unknown."""
