@@ -70,8 +70,8 @@ lock_lost = Signal()
 
 It is sent by the renewal thread, by the event loop that holds the lock, or by the holder that
 finds out. It is sent for each lock object with a hold. `lock` is None if the lock object no longer
-exists. `name` is the name of the lost mutex of ``lock_many()``. Further arguments: `token`,
-`fence_token`.
+exists. For ``lock_many()`` it is sent once, and `name` is the name of the first mutex that was
+lost. Further arguments: `token`, `fence_token`.
 """
 
 lock_force_released = Signal()
