@@ -102,8 +102,8 @@ class LockManager:
             at_least_for: The seconds for which the lock is held at least, even if it is released
                 earlier. Use it for a job that several machines start at the same time.
             max_hold: Stop renewing after this many seconds from acquisition. Then the lock counts
-                as lost, and its lease expires. It must be greater than `timeout`, and it needs
-                `auto_renewal`. None means no limit.
+                as lost, and its lease expires. It must be greater than `timeout` and
+                `at_least_for`, and it needs `auto_renewal`. None means no limit.
             min_replicas: The number of replicas, from 0 to 100, that must confirm an acquisition
                 or a renewal. It costs one more round trip for ``WAIT``. If too few replicas
                 confirm within 1 second, `acquire()` raises redis-py's `ConnectionError`, and the
@@ -295,7 +295,8 @@ class LockManager:
     def page(self, pattern: str | None = None, *, start: int = 0, stop: int = 100) -> Page:
         """Return the held locks from `start` to `stop`, sorted by when their leases expire.
 
-        With a pattern, all names are read, 2,000 per request.
+        With a pattern, all names are read, 2,000 per request. Without one, only about as many names
+        are read as the page needs.
 
         Args:
             pattern: The pattern, as for `active()`.

@@ -122,7 +122,7 @@ def single_instance(
             call that returns it. None means one.
         at_least_for: The seconds for which the lock is held at least, from the start of the task.
         max_hold: The seconds after which the lock counts as lost, even if the task still runs.
-            It must be greater than `timeout`. None means no limit.
+            It must be greater than `timeout` and `at_least_for`. None means no limit.
         queue_timeout: The lease of a queue lock in seconds, in addition to the `countdown` or
             `eta` of the message. None means one hour. The lease does not exceed `expires`.
         hold_on_retry: Whether a task keeps its lock until its own retry, for at most the lease of
