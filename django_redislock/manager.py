@@ -295,8 +295,8 @@ class LockManager:
     def page(self, pattern: str | None = None, *, start: int = 0, stop: int = 100) -> Page:
         """Return the held locks from `start` to `stop`, sorted by when their leases expire.
 
-        With a pattern, all names are read, 2,000 per request. Without one, only about as many names
-        are read as the page needs.
+        With a pattern, all names are read, 2,000 per request. Without one, only about as many
+        names are read as the page needs.
 
         Args:
             pattern: The pattern, as for `active()`.
