@@ -125,7 +125,7 @@ def _cooling(holding: Holding) -> Advice:
 
 
 def _queued(holding: Holding, queued: QueuedTask, clock: Callable[[datetime], str]) -> Advice:
-    values = {"sender": process_text(queued.sender), "left": short_duration(holding.ttl)}
+    values = {"sender": process_text(holding.holder), "left": short_duration(holding.ttl)}
     texts = [
         _("The task was sent by %(sender)s, which does not run it.") % values,
         _eta_text(holding, queued.eta, clock) if queued.eta else "",

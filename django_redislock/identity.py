@@ -193,7 +193,7 @@ def info_text(
     # The sender can choose an id that is not a str, such as a UUID.
     task_json = "null" if task_id is None else _to_json(recorded_id(str(task_id)))
     return (
-        f"{_holder_json(process, thread[:MAX_FIELD_CHARACTERS], task_name)}"
+        f"{_holder_json(process, thread, task_name)}"
         f',"task_id":{task_json},"metadata":{_to_json(dict(metadata)) if metadata else "{}"}'
         f",{_options_json(renewed, on_conflict)}"  # history.lua expects this order
     )
@@ -206,8 +206,8 @@ def _holder_json(process: str, thread: str, task_name: str | None) -> str:
         "host": _HOST,
         "pid": os.getpid(),
         "process": process,
-        "thread": thread,
-        "task_name": task_name,
+        "thread": thread[:MAX_FIELD_CHARACTERS],
+        "task_name": task_name and task_name[:MAX_FIELD_CHARACTERS],
     }
     return _to_json(facts)[:-1]
 

@@ -14,7 +14,7 @@ from django.utils.functional import Promise
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import pgettext_lazy
 
-from .snapshots import STALE_AFTER, Holder, Holding, LockInfo
+from .snapshots import STALE_AFTER, Holding, LockInfo
 from .text import age
 
 RENEWAL_DUE_FRACTION = 1 / 3
@@ -193,28 +193,13 @@ def was_extended(holding: Holding) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class QueuedTask:
-    """A task that was sent and holds its queue lock. All texts are untrusted."""
-
-    task_name: str
-    """The name of the task."""
-
-    task_id: str
-    """The id of the task."""
-
-    sender: Holder
-    """The process that sent the task. It does not run the task, and may have ended."""
-
-    since: datetime
-    """When the task was sent (an aware datetime, by the clock of Redis)."""
-
-    expires_at: datetime
-    """When the queue lock expires (an aware datetime, by the clock of Redis)."""
+    """What is known of a task that was sent and holds its queue lock, apart from its holder."""
 
     eta: datetime | None
     """The earliest start, from `eta` or `countdown`. None if there is none, or it is unknown."""
 
     broker_queue: str
-    """The broker queue, or an empty string if the sender did not name one."""
+    """The broker queue (untrusted), or an empty string if the sender did not name one."""
 
 
 def is_queued(holding: Holding) -> bool:
@@ -228,15 +213,8 @@ def queued_task(holding: Holding) -> QueuedTask | None:
     if not is_queued(holding):
         return None
     queue = holding.metadata.get("broker_queue")
-    return QueuedTask(
-        task_name=holding.holder.task_name or "",
-        task_id=holding.holder.task_id or "",
-        sender=holding.holder,
-        since=holding.acquired_at,
-        expires_at=holding.expires_at,
-        eta=_aware_datetime(holding.metadata.get("eta")),
-        broker_queue=queue if isinstance(queue, str) else "",
-    )
+    eta = _aware_datetime(holding.metadata.get("eta"))
+    return QueuedTask(eta, queue if isinstance(queue, str) else "")
 
 
 def _aware_datetime(value: Any) -> datetime | None:

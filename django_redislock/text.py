@@ -116,8 +116,9 @@ def holder_and_task_text(record: "Holding | Waiter | Event") -> str:
 
 
 def waiters_text(info: "LockInfo") -> str:
-    """Return how many wait and, if any do, for how long the first has waited: ``3 (25s)``."""
-    return f"{info.waiters} ({short_duration(info.longest_wait)})" if info.waiters else "0"
+    """Return how many wait and, if any do, about how long the first has waited: ``3 (25s)``."""
+    longest, *_ = short_duration(info.longest_wait).split()
+    return f"{info.waiters} ({longest})" if info.waiters else "0"
 
 
 def redacted_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:

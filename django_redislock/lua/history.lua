@@ -2,8 +2,8 @@
 --
 -- KEYS   index, the prefix of the lock hashes, history
 -- ARGV   stream ('ended', 'broken' or 'refused', or 'rates' for the rates), name ('' for all locks),
---        limit (entries to read), cursor ('+' for the latest entries), age (ms: read no older
---        entries; '' for all), with_metadata ('1' or '0'), MAX_EVENTS
+--        limit (entries to read), cursor ('+' for the latest entries), age (ms: of the oldest events
+--        to return; '' for all), with_metadata ('1' or '0'), MAX_EVENTS
 --
 -- Reply  JSON: next cursor ('' at the end), { event, ... }, length of the stream, time of its
 --        oldest event (ms, or ''). The latest event is first, and each event is
@@ -34,19 +34,25 @@ local function shorten_record(event)
   if rest then event[RECORD] = string.sub(text, 1, start - 1) .. rest end
 end
 
-local oldest_wanted = age == '' and '-' or now - age
-local entries = read('XREVRANGE', history .. stream, cursor, oldest_wanted, 'COUNT', limit)
+-- Return the time of an event, which the streams have at different places. An entry may have been
+-- added later.
+local function time_of(event)
+  for i = 1, #event, 2 do
+    if event[i] == 'at' then return event[i + 1] end
+  end
+end
+
+local since = age ~= '' and now - age
+local entries = read('XREVRANGE', history .. stream, cursor, since or '-', 'COUNT', limit)
 local events = {}
 for _, entry in ipairs(entries) do
   local event = entry[2]
   if with_metadata == '0' then shorten_record(event) end
-  if name == '' or event[NAME] == name then events[#events + 1] = event end
+  local is_recent = not since or (parse_number(time_of(event)) or now) >= since
+  if is_recent and (name == '' or event[NAME] == name) then events[#events + 1] = event end
   cursor = '(' .. entry[1]
 end
--- The streams have the time of an event at different places.
 local oldest = read('XRANGE', history .. stream, '-', '+', 'COUNT', 1)[1]
-local length, at = oldest and redis.call('XLEN', history .. stream) or 0, ''
-for i, field in ipairs(oldest and oldest[2] or {}) do
-  if i % 2 == 1 and field == 'at' then at = oldest[2][i + 1] end
-end
-return cjson.encode({ #entries == limit and cursor or '', events, length, at })
+local length = oldest and redis.call('XLEN', history .. stream) or 0
+local oldest_at = oldest and time_of(oldest[2]) or ''
+return cjson.encode({ #entries == limit and cursor or '', events, length, oldest_at })

@@ -24,8 +24,9 @@ from textual.widgets.option_list import Option
 from ..health import unavailable_text
 from ..lock_state import urgency
 from ..manager import LockManager
+from ..names import matcher
 from ..snapshots import Event, LockInfo, Page
-from ..text import any_of, clock_text, error_text, printable, short_duration
+from ..text import clock_text, error_text, printable, short_duration
 from . import formatting
 from .output import table_lines
 from .subcommands import release, show
@@ -155,7 +156,7 @@ class WatchApp(App[Exception]):
         )
         self.read_at = time.monotonic()
         self.show_locks(infos)
-        matches = any_of((self.pattern or "*",)).match
+        matches = matcher(self.pattern)
         shown = [event for event in events if matches(event.name)]
         rows = [formatting.event_cells(event, clock_text) for event in shown]
         header, *lines = table_lines([formatting.EVENT_HEADER, *rows], self.size.width)

@@ -1,7 +1,6 @@
 """`locks history`: the recorded events."""
 
 import math
-import time
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
@@ -13,8 +12,8 @@ from ...conf import conf
 from ...engine import history
 from ...engine.runners import run as run_flow
 from ...manager import LockManager
+from ...names import matcher
 from ...snapshots import Event
-from ...text import any_of
 from ...validators import MAX_LEASE_SECONDS
 from ..arguments import add_format, add_pattern, duration, limit
 from ..formatting import OUTCOMES, record_facts, write_events, write_json
@@ -48,13 +47,12 @@ def run(command: BaseCommand, manager: LockManager, options: dict[str, Any]) -> 
 def matching_events(manager: LockManager, options: dict[str, Any]) -> Sequence[Event]:
     pattern, outcomes, since = options["pattern"], options["outcome"], options["since"]
     is_name = pattern is not None and not {"*", "?"} & set(pattern)
-    has_name, began = any_of((pattern or "*",)).match, time.time() - since
+    has_name = matcher(pattern)
 
     def matches(event: Event) -> bool:
-        is_wanted = event.outcome in (outcomes or OUTCOMES) and has_name(event.name)
-        return bool(is_wanted and event.at.timestamp() >= began)
+        return event.outcome in (outcomes or OUTCOMES) and has_name(event.name)
 
-    is_filtered = outcomes or since < math.inf or not (pattern is None or is_name)
+    is_filtered = outcomes or not (pattern is None or is_name)
     server = servers[manager.alias]
     flow = history.history(
         server.keys,
