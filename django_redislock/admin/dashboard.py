@@ -143,14 +143,17 @@ def figures(
     for start, end in sorted(spans):  # a time with several holders counts once
         held += max((end - max(start, covered)).total_seconds(), 0)
         covered = max(covered, end)
-    # Holders that did not wait do not count.
-    waits = [seconds for seconds in map(attrgetter("waited"), (*events, *holders)) if seconds > 0]
-    waiters, longest = info.waiters if info else 0, max(waits, default=0.0)
+    # Holders that did not wait do not count. Of the present waiters, the first has waited longest.
+    waiters, waiting_for = (info.waiters, info.longest_wait) if info else (0, 0.0)
+    ended = map(attrgetter("waited"), (*events, *holders))
+    waits = [seconds for seconds in (*ended, waiting_for) if seconds > 0]
+    longest = max(waits, default=0.0)
     return SimpleNamespace(
         name=name,
         events=events,
         holders=holders,
         waiters=waiters,
+        waiting_for=waiting_for,
         holds=sum(map(was_held, events)) + len(running),
         counts=counts,
         outcomes=[(each, counts[each.what]) for each in legend(counts)],
@@ -161,8 +164,8 @@ def figures(
         median_wait=median(waits or [0.0]),
         total_wait=sum(waits),
         busy=held + sum(waits),
-        # First those that most wait for now, whose waits are not over yet.
-        contention=(waiters, longest, counts["refused"] + counts["skipped"]),
+        # First the waits that are not over yet.
+        contention=(waiting_for, longest, counts["refused"] + counts["skipped"]),
     )
 
 
@@ -177,6 +180,8 @@ def chart(
             row.add_event(event)
         for holding in lock.holders:
             row.add_holding(holding, now)
+        if lock.waiting_for:
+            row.add_waiter(now - timedelta(seconds=lock.waiting_for), now)
         rows.append(row)
     if complete and complete > since:  # what is missing is drawn, too
         scale = Scale(since, now)

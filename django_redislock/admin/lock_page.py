@@ -124,7 +124,9 @@ def _chart(lock: LockDetails) -> SimpleNamespace | None:
     for holding in current_holds(lock.info)[:MAX_DRAWN]:
         add_row(holding.holder, pgettext("of a lock", "now")).add_holding(holding, lock.now)
     for waiter in lock.waiters[: MAX_DRAWN // 2]:
-        add_row(waiter.holder, pgettext("of a lock", "waits")).add_waiter(waiter, lock.now)
+        add_row(waiter.holder, pgettext("of a lock", "waits")).add_waiter(
+            waiter.since, lock.now, waiter.holder
+        )
     if not rows:
         return None
     start = min(span.start for row in rows for span in (*row.held, *row.waited))

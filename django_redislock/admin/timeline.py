@@ -20,7 +20,7 @@ from django.utils.translation import gettext_lazy as _
 
 from ..advice import process_text
 from ..lock_state import QUEUED, STALE, state_of_holding
-from ..snapshots import Event, Holder, Holding, Waiter
+from ..snapshots import Event, Holder, Holding
 from ..text import clock_text, printable, short_duration
 
 ROW_PIXELS = 26
@@ -104,7 +104,7 @@ class Span:
     start: datetime
     end: datetime
     what: str  # the outcome or the state: a class in the style sheet
-    holder: Holder
+    holder: Holder | None  # None: unknown
     is_running: bool = False  # whether it is a hold that is not over yet
 
 
@@ -132,9 +132,8 @@ class Row:
         self.held.append(Span(start, now, what, holding.holder, is_running=True))
         self._add_wait(holding.holder, holding.acquired_at, holding.waited)
 
-    def add_waiter(self, waiter: Waiter, now: datetime) -> None:
-        start = min(waiter.since, now)
-        self.waited.append(Span(start, now, "waiting", waiter.holder))
+    def add_waiter(self, since: datetime, now: datetime, holder: Holder | None = None) -> None:
+        self.waited.append(Span(min(since, now), now, "waiting", holder))
 
     def _add_wait(
         self, holder: Holder, end: datetime, seconds: float, what: str = "waiting"
@@ -212,7 +211,8 @@ def _title(spans: Sequence[Span]) -> str:
         facts = {"time": time, "count": len(spans), "outcome": outcome(first.what).word}
         return gettext("%(time)s: %(count)d %(outcome)s") % facts
     lasted = short_duration((first.end - first.start).total_seconds())
-    return f"{who(first.holder)} · {time} ({lasted}) · {outcome(first.what).word}"
+    holder = f"{who(first.holder)} · " if first.holder else ""
+    return f"{holder}{time} ({lasted}) · {outcome(first.what).word}"
 
 
 def times(scale: Scale) -> list[SimpleNamespace]:

@@ -3,6 +3,7 @@
 import html
 import os
 import re
+from datetime import datetime, timedelta
 
 import pytest
 from django.utils import timezone
@@ -13,6 +14,7 @@ from django_redislock.lock_types import QueueLock
 from tests.pages import (
     DASHBOARD,
     LIST,
+    arrived_before,
     charts_of,
     link_to,
     make_past,
@@ -244,6 +246,32 @@ def test_the_most_contended_come_first(hold, wait, two_holds, viewer, monkeypatc
     assert bars[3] == 0
     assert rows[3][2:] == ["-", "-", "-", "-", "1", "-", "-"]
     assert [row[0] for row in rows_of(fewer, "contention")] == ["waited for", "long"]
+
+
+def test_waits_that_are_not_over_count_and_are_drawn(redis_server, hold, wait, viewer):
+    for name in ("shorter", "longer"):
+        hold(name)
+        wait(name)
+    arrived_before(redis_server, "longer", seconds=40)
+
+    response = viewer.get(DASHBOARD)
+
+    assert [row[0] for row in rows_of(response, "contention")] == ["longer", "shorter"]
+    [wait_of_longer] = [row for row in rows_of(response, "contention") if row[0] == "longer"]
+    assert wait_of_longer[2:] == ["40s", "40s", "40s", "1", "-", "-", "1"]
+    assert len(rects(charts_of(response)[HOLDS], "waiting")) == 2
+
+
+def test_the_clock_of_the_server_counts(hold, viewer, monkeypatch):
+    class Ahead(datetime):
+        @classmethod
+        def now(cls, tz=None):
+            return super().now(tz) + timedelta(hours=2)
+
+    monkeypatch.setattr(dashboard, "datetime", Ahead)
+    hold("x").release()
+
+    assert labels(viewer.get(DASHBOARD)) == ["x"]
 
 
 # Rates
