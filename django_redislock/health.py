@@ -63,7 +63,8 @@ STATUSES: tuple[Status, ...] = get_args(Status)
 
 REMEDIES = {
     "connection": "Start the server. Check LOCATION, the password, TLS and the firewall.",
-    "locking": "Correct what another check reports, or grant the user the documented rights.",
+    "locking": "Correct what another check reports. End a long script with SCRIPT KILL, and a "
+    "pause with CLIENT UNPAUSE. Grant the user the documented rights.",
     "round_trip": "Use a server in the same network. See SLOWLOG and LATENCY DOCTOR.",
     "scripts": "Grant the user the rights that the documentation lists.",
     "eviction": "Set maxmemory-policy noeviction, on a server that is not a cache.",

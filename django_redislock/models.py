@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from operator import attrgetter
 from typing import TYPE_CHECKING
@@ -70,6 +71,14 @@ class ActiveLock(models.Model):
     def aliases(self) -> list[str]:
         """The cache aliases: several for a quorum lock."""
         return [self.using, *[share.using for share in self.shares]]
+
+    def add_share(self, share: ActiveLock) -> None:
+        """Add the same quorum lock on another server, perhaps the one where its waiters queue."""
+        self.shares += (share,)
+        if share.info.waiters > self.info.waiters:
+            waiters, longest_wait = share.info.waiters, share.info.longest_wait
+            self.info = replace(self.info, waiters=waiters, longest_wait=longest_wait)
+            self.urgency = urgency(self.info, self.state)
 
     @classmethod
     def of(cls, name: str, using: str, info: LockInfo | None) -> ActiveLock:

@@ -58,6 +58,16 @@ def own_locks(alias_on, own_server) -> LockManager:
 
 
 @pytest.fixture
+def three_servers(settings) -> Iterator[list[str]]:
+    """Aliases of three servers."""
+    with EmbeddedServer() as second, EmbeddedServer() as third:
+        for alias, server in (("second", second), ("third", third)):
+            cache = {**settings.CACHES["default"], "LOCATION": server.url}
+            settings.CACHES = {**settings.CACHES, alias: cache}
+        yield ["default", "second", "third"]
+
+
+@pytest.fixture
 def proxied(alias_on, own_server) -> Iterator[tuple[LockManager, Proxy]]:
     """Locks of a server behind a proxy. Their client waits for replies without a time limit."""
     with Proxy("127.0.0.1", own_server.port) as proxy:

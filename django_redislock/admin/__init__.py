@@ -70,7 +70,10 @@ def with_unavailable_page(view: Callable[..., HttpResponse]) -> Callable[..., Ht
         try:
             return view(self, request, *args, **kwargs)
         except (RedisError, ImproperlyConfigured) as error:
-            return self.unavailable(request, error)
+            alias = request.GET.get("using") or str(
+                getattr(settings, "REDISLOCK_CACHE", "default")
+            )
+            return self.unavailable(request, alias, error)
 
     return wrapper
 
@@ -194,9 +197,9 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
             return HttpResponseRedirect(self._list_url())
         if details.alias != aliases[0].name:  # an alias that cannot be read may have the lock, too
             self._warn(request, *failures)
-        lock_page.add_shares(request, row, others)
+        details = lock_page.add_shares(request, row, details, others)
         may_release, history_url = self._may_release(request)(row), ""
-        if self._log_entries(request, name).exists():
+        if self._has_log_entries(request, name):
             history_url = self._address("history", name, using=row.elsewhere)
         context = {
             **lock_page.context(request, self.admin_site, details, row, may_release),
@@ -236,6 +239,16 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         return entries.filter(
             reduce(or_, (Q(change_message__startswith=head) for head in heads), Q(pk=None))
         )
+
+    def _has_log_entries(self, request: HttpRequest, name: str) -> bool:
+        """Return whether the log has entries that the user may see. One that cannot be read has
+        none, so that it does not hide the lock."""
+        try:
+            with transaction.atomic(using=router.db_for_read(_log_model())):
+                return bool(self._log_entries(request, name).exists())
+        except LOG_ERRORS:
+            logger.exception("Admin log not read: name=%r", name)
+            return False
 
     # The dashboard
 
@@ -303,7 +316,7 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         """Show the holders to release, and the changes since the page was opened."""
         check = holders.check_holders(shown[: self.release_max], self._may_release(request))
         if check.failures and not (check.held or check.changed):
-            raise check.failures[0][1]
+            return self.unavailable(request, *check.failures[0])
         if not check.held:
             self._warn(request, *notes, _("Nothing to release."))
             return self._back(request, check)
@@ -394,8 +407,8 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
             return HttpResponseRedirect(self._list_url())
         asked = ShownHolder.parse(request.POST.get("seen", ""))[:1]
         check = holders.check_holders(asked, self._may_release(request))
-        for _alias, error in check.failures:
-            raise error
+        for failure in check.failures:
+            return self.unavailable(request, *failure)
         if not check.held:
             self._warn(request, _("Nothing to revoke."))
             return self._back(request, check)
@@ -456,9 +469,8 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         for text in texts:
             self.message_user(request, text, messages.WARNING)
 
-    def unavailable(self, request: HttpRequest, error: Exception) -> HttpResponse:
+    def unavailable(self, request: HttpRequest, alias: str, error: BaseException) -> HttpResponse:
         """Return the page that says that the locks cannot be read now, and why."""
-        alias = request.GET.get("using") or str(getattr(settings, "REDISLOCK_CACHE", "default"))
         answering: list[str] = []
         with suppress(ImproperlyConfigured):
             answering = [each.name for each in aliases_of(request) if not each.error]

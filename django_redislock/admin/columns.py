@@ -20,7 +20,7 @@ from django.utils.translation import gettext_lazy as _
 from django.utils.translation import pgettext_lazy
 
 from ..models import ActiveLock
-from ..text import age, holder_text, printable, short_duration, waiters_text
+from ..text import age, holder_text, printable, short_duration
 from .holders import shown_holders
 
 Column = Callable[[ActiveLock], Any]
@@ -28,6 +28,9 @@ Column = Callable[[ActiveLock], Any]
 SHORT_ID_CHARACTERS = 9  # of a task id, with an ellipsis
 
 TEMPLATES = "admin/django_redislock/activelock"
+
+COUNTING_UP = '<span data-age="{}">{}</span>'
+"""A duration, first its seconds as text, so that no locale puts separators in."""
 
 
 def cells(row: ActiveLock) -> SimpleNamespace:
@@ -46,7 +49,9 @@ def cells(row: ActiveLock) -> SimpleNamespace:
         **dict.fromkeys(("lease", "age", "holder", "task", "fencing_token")),
     )
     if row.info.waiters:
-        found.waiters = format_html("<strong>{}</strong>", waiters_text(row.info))
+        longest = row.info.longest_wait
+        waits = format_html(COUNTING_UP, f"{longest:.3f}", short_duration(longest))
+        found.waiters = format_html("<strong>{} ({})</strong>", row.info.waiters, waits)
     if holding is None:
         return found
 
@@ -59,9 +64,7 @@ def cells(row: ActiveLock) -> SimpleNamespace:
     )
     found.lease = render_to_string(f"{TEMPLATES}/lease_cell.html", {"holding": holding})
     seconds = age(holding)
-    found.age = format_html(  # a number as text, so that no locale puts separators in
-        '<span data-age="{}">{}</span>', f"{seconds:.3f}", short_duration(seconds)
-    )
+    found.age = format_html(COUNTING_UP, f"{seconds:.3f}", short_duration(seconds))
     found.holder = holder_text(holding)
     if len(row.info.holders) > 1:
         found.holder += f" (+{len(row.info.holders) - 1})"

@@ -15,8 +15,9 @@ from django.conf import settings
 from django.core.exceptions import BadRequest, ImproperlyConfigured, PermissionDenied
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
-from redis.exceptions import RedisError
+from redis.exceptions import AuthenticationError, NoPermissionError, RedisError
 
+from ..health import unavailable_text
 from ..manager import LockManager, locks
 from ..models import ActiveLock
 from ..names import check_name
@@ -153,6 +154,8 @@ def failure_text(alias: str, error: BaseException, *, is_release: bool = False) 
     text = _("The locks of “%(alias)s” cannot be read: %(error)s")
     if is_release:
         text = _("A release on “%(alias)s” failed: %(error)s")
+    if isinstance(error, AuthenticationError | NoPermissionError):  # the server's text is unclear
+        error = RedisError(unavailable_text(alias, error))
     # A mistake in REDISLOCK_CACHE can be an address with a password.
     return text % {"alias": error_text(alias), "error": error_text(error)}
 

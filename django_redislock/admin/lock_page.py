@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from types import SimpleNamespace
@@ -44,7 +44,7 @@ class LockDetails:
 
 
 def read_lock(manager: LockManager, name: str) -> LockDetails:
-    """Ask Redis, in three round trips at most."""
+    """Ask Redis for a lock, its latest events and its first waiters."""
     info = manager.get(name)
     events = manager.history(name, MAX_EVENTS) if conf.history else ()
     waiters = manager.queue(name, MAX_WAITERS) if info and info.waiters else ()
@@ -98,17 +98,26 @@ def context(
     }
 
 
-def add_shares(request: HttpRequest, row: ActiveLock, read: Sequence[LockDetails]) -> None:
-    """Add the other servers of a quorum lock, as far as they can be read."""
+def add_shares(
+    request: HttpRequest, row: ActiveLock, details: LockDetails, read: Sequence[LockDetails]
+) -> LockDetails:
+    """Add the other servers of a quorum lock to its row, as far as they can be read.
+
+    Returns:
+        The details with the waiters, which are all on one of the servers.
+    """
     if not row.primary or row.info.kind != "quorum":
-        return
+        return details
     if "using" in request.GET:  # only this alias was read before
         others = [each for each in aliases_of(request) if each.name != row.using]
         answers = ask_all(others, lambda manager: read_lock(manager, row.name))
         read = [each for each in answers if isinstance(each, LockDetails)]
     for each in read:
         if each.info and row.primary.token in [share.token for share in each.info.holders]:
-            row.shares += (ActiveLock.of(row.name, each.alias, each.info),)
+            row.add_share(ActiveLock.of(row.name, each.alias, each.info))
+            if len(each.waiters) > len(details.waiters):
+                details = replace(details, waiters=each.waiters)
+    return replace(details, info=row.info)
 
 
 def _chart(lock: LockDetails) -> SimpleNamespace | None:

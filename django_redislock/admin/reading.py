@@ -161,5 +161,5 @@ def without_shares(rows: list[ActiveLock]) -> list[ActiveLock]:
         key = (row.name, holding.token) if holding else id(row)
         first = found.setdefault(key, row)
         if first is not row:
-            first.shares += (row,)
+            first.add_share(row)
     return list(found.values())

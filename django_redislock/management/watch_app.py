@@ -30,6 +30,7 @@ from ..text import clock_text, error_text, printable, short_duration
 from . import formatting
 from .output import table_lines
 from .subcommands import release, show
+from .subcommands.list import no_locks_text
 
 STYLES = {"WARNING": "#e0b350", "ERROR": "bold #ff7b72"}
 """Colours that can be read on a selected line, too."""
@@ -171,7 +172,7 @@ class WatchApp(App[Exception]):
         selected, index = self.selected, self.lock_list.highlighted or 0
         room = self.size.width - 1  # one column is for the scroll bar
         header, *lines = table_lines([formatting.HEADER, *map(formatting.lock_cells, infos)], room)
-        self.header.update(header if lines else "No active locks.")
+        self.header.update(header if lines else no_locks_text(self.pattern))
         self.infos = infos
         self.lock_list.set_options(
             Option(Text(line, STYLES["ERROR"] if info.is_stale else "", no_wrap=True))
@@ -206,7 +207,7 @@ class WatchApp(App[Exception]):
     async def action_release(self) -> None:
         if (info := self.selected) is None or not info.holders:
             return
-        holds = [release.Hold.of(info.name, holding) for holding in info.holders]
+        holds = [release.Hold.of(info, holding) for holding in info.holders]
         with translation.override(None):
             question = "\n".join([*release.explanation(holds), release.question(holds)])
         if await self.push_screen_wait(Question(question)):

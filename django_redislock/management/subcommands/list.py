@@ -37,7 +37,11 @@ def run(command: BaseCommand, manager: LockManager, options: dict[str, Any]) -> 
         styles = ["ERROR" if info.is_stale else "" for info in shown]
         write_table(command, [HEADER, *map(lock_cells, shown)], *styles)
     else:
-        command.stdout.write("No active locks.")
+        command.stdout.write(no_locks_text(options["pattern"]))
     if more := next(read) - len(shown):
         text = f"and {more:,} more. Give a PATTERN, a larger --limit, or --format json."
         command.stdout.write(text)
+
+
+def no_locks_text(pattern: str | None) -> str:
+    return "No active lock matches." if pattern else "No active locks."

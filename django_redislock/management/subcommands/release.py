@@ -11,9 +11,10 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.template.defaultfilters import pluralize
 from redis.exceptions import RedisError
 
-from ...lock_state import STALE, LockState, state_of_holding
+from ...advice import quorum_text
+from ...lock_state import STALE, LockState, is_queued, state_of_holding
 from ...manager import LockManager
-from ...snapshots import Holding
+from ...snapshots import Holding, LockInfo
 from ...text import age, any_of, error_text, printable
 from ..arguments import NOT_DONE, USAGE, duration, name, pattern
 from ..formatting import hold_text, similar_names_text
@@ -34,8 +35,11 @@ class Hold(NamedTuple):
     state: LockState
 
     @classmethod
-    def of(cls, name: str, holding: Holding) -> "Hold":
-        return cls(name, holding.token, hold_text(name, holding), state_of_holding(holding))
+    def of(cls, info: LockInfo, holding: Holding) -> "Hold":
+        text = hold_text(info.name, holding)
+        if info.kind == "quorum":
+            text += f". {quorum_text()}"
+        return cls(info.name, holding.token, text, state_of_holding(holding))
 
 
 def add_arguments(parser: CommandParser) -> None:
@@ -46,7 +50,8 @@ def add_arguments(parser: CommandParser) -> None:
     which.add_argument("--all", action="store_true", help="All locks.")
     help_text = "Only holders that have held for longer than D: 90s, 5m, 2h, 1d, or plain seconds."
     parser.add_argument("--older-than", type=duration, metavar="D", help=help_text)
-    parser.add_argument("--host", metavar="H", help="Only holders on this host.")
+    help_text = "Only holders on this host, but not the tasks that it has only sent."
+    parser.add_argument("--host", metavar="H", help=help_text)
     help_text = "Only holders that run this Celery task: its name, a pattern of names, or its id."
     parser.add_argument("--task", type=pattern, metavar="T", help=help_text)
     parser.add_argument("--stale", action="store_true", help="Only stale holders.")
@@ -92,7 +97,7 @@ def matching_holds(
         for holding in info.holders:
             if matches(holding, options):
                 missing.pop(info.name, None)
-                yield Hold.of(info.name, holding)
+                yield Hold.of(info, holding)
     for each in missing:
         reason = "has no holder that matches"
         if each not in named:
@@ -105,11 +110,15 @@ def matches(holding: Holding, options: dict[str, Any]) -> bool:
     tasks = filter(None, (holder.task_name, holder.task_id))
     return (
         options["token"] in (None, holding.token)
-        and options["host"] in (None, holder.host)
+        and (options["host"] is None or is_on(options["host"], holding))
         and (task is None or any(map(any_of((task,)).match, tasks)))
         and (not options["stale"] or holding.is_stale)
         and (older_than is None or age(holding) > older_than)
     )
+
+
+def is_on(host: str, holding: Holding) -> bool:
+    return holding.holder.host == host and not is_queued(holding)
 
 
 def confirmed(command: BaseCommand, matching: Iterable[Hold]) -> Sequence[Hold]:
@@ -161,14 +170,17 @@ def release(
         A line for each failure.
     """
     failures: list[str] = []
+    pending = ""
     try:
         for hold in holds:
+            pending = f"It is not known whether {printable(hold.name)} was released. "
             if manager.force_release(hold.name, hold.token):
                 report(hold)
             else:
                 failures.append(f"{printable(hold.name)} was not released: the holder has changed")
+            pending = ""
     except RedisError as error:
-        failures.append(f"The other holders were not released: {error_text(error)}")
+        failures.append(f"{pending}The other holders were not released: {error_text(error)}")
     return failures
 
 

@@ -2,12 +2,13 @@
 
 import shlex
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.template.defaultfilters import pluralize
 
-from ...advice import advice
+from ...advice import advice, quorum_text
 from ...lock_state import COOLDOWN, HANDOVER, HELD, QUEUED, STALE, state_of, state_of_holding
 from ...manager import LockManager, locks
 from ...snapshots import Holding, LockInfo, Waiter
@@ -37,9 +38,9 @@ def run(command: BaseCommand, manager: LockManager, options: dict[str, Any]) -> 
     info, history = manager.get(name), manager.history(name, MAX_EVENTS)
     waiters = manager.queue(name, MAX_WAITERS) if info else ()
     if is_json:
-        free = {"name": name, "state": "free", "waiters": 0, "holders": []}
+        free = LockInfo(name, kind="", capacity=0, state="", waiters=0, longest_wait=0.0)
         facts = {
-            **(formatting.lock_facts(info) if info else free),
+            **(formatting.lock_facts(info) if info else asdict(free) | {"state": "free"}),
             "queue": [formatting.record_facts(waiter) for waiter in waiters],
             "history": [formatting.record_facts(event) for event in history],
         }
@@ -52,6 +53,8 @@ def run(command: BaseCommand, manager: LockManager, options: dict[str, Any]) -> 
     write, found = command.stdout.write, advice(info, formatting.moment_text)
     if info is None:
         write(f"{printable(name)} is free. {found.reason}")
+        if history[0].kind == "quorum":
+            write(quorum_text())
     else:
         paint = command.style.ERROR if info.is_stale else command.style.SUCCESS
         write(headline(info), paint)

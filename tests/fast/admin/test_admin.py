@@ -327,6 +327,18 @@ def test_no_lock_is_released_if_the_log_refuses_its_entry(hold, releaser, caplog
     assert "Lock not force-released in the admin" in caplog.text
 
 
+def test_a_log_that_cannot_be_read_does_not_hide_the_lock(hold, viewer, caplog):
+    hold("x")
+    with connection.cursor() as cursor:
+        cursor.execute("ALTER TABLE django_admin_log RENAME TO gone")
+
+    page = viewer.get(f"{LIST}x/change/")
+
+    assert page.status_code == 200
+    assert page.context["history_url"] == ""
+    assert "Admin log not read: name='x'" in caplog.text
+
+
 def test_a_filter_that_does_not_exist_releases_nothing(hold, releaser):
     lock = hold("x")
     response = releaser.post(f"{RELEASE}?host__x=1", {"all": "1"})

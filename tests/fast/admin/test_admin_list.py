@@ -16,10 +16,9 @@ from django_redislock import locks
 from django_redislock.admin import ActiveLockAdmin
 from django_redislock.admin.columns import CHOICES
 from django_redislock.manager import LockManager
-from django_redislock.testing import EmbeddedServer
 from django_redislock.text import age
 from tests.calls import counted_calls
-from tests.lock_tools import commands, start
+from tests.lock_tools import commands, start, waiting
 from tests.pages import (
     DASHBOARD,
     LIST,
@@ -33,6 +32,7 @@ from tests.pages import (
 )
 from tests.tools import wait_until
 
+from .conftest import acquire_and_release
 from .test_admin import boxes, confirm, messages_of
 
 pytestmark = pytest.mark.django_db
@@ -318,16 +318,6 @@ def test_a_name_that_is_held_on_two_aliases_is_two_locks(other, hold, releaser):
     assert not there.owned()
 
 
-@pytest.fixture
-def three_servers(settings):
-    """Aliases of three servers."""
-    with EmbeddedServer() as second, EmbeddedServer() as third:
-        for alias, server in (("second", second), ("third", third)):
-            cache = {**settings.CACHES["default"], "LOCATION": server.url}
-            settings.CACHES = {**settings.CACHES, alias: cache}
-        yield ["default", "second", "third"]
-
-
 def test_an_alias_that_never_had_a_lock_is_not_listed(empty_history, other, hold, viewer):
     hold("x")
     page = viewer.get(LIST)
@@ -392,6 +382,24 @@ def test_a_quorum_lock_is_one_lock_on_its_servers(three_servers, hold, releaser)
     assert [each.get("payout") for each in locks.everywhere()] == [None] * 3
 
 
+def test_the_waiters_of_a_quorum_lock_are_shown_wherever_they_queue(
+    three_servers, viewer, settings
+):
+    settings.REDISLOCK_CACHE = "third"  # first in the admin, last of the quorum
+    quorum = locks.quorum("payout", three_servers, timeout=60)
+    assert quorum.acquire()
+    waiter = start(acquire_and_release, locks.quorum("payout", three_servers))
+    waiting(locks.using("default"), "payout", 1)
+
+    [waiters], page = cells(viewer.get(LIST), "waiters"), lock_page(viewer, "payout")
+    quorum.release()
+
+    assert re.fullmatch(r'<strong>1 \(<span data-age="[\d.]+">[\d.]+s</span>\)</strong>', waiters)
+    assert "Waiters 1 " in words_of(page)
+    assert len(page.context["waiters"]) == 1
+    waiter.result(60)
+
+
 def test_an_unreachable_alias_costs_only_a_message(hold, releaser, unusable):
     lock = hold("x")
 
@@ -403,6 +411,9 @@ def test_an_unreachable_alias_costs_only_a_message(hold, releaser, unusable):
     for each in (page, confirmation):
         assert "The locks of “away” cannot be read: " in html.unescape(text_of(each))
     assert [row.name for row in confirmation.context["held"]] == ["x"]
+    refused = releaser.post(RELEASE, {"seen": json.dumps([("y", 1, "away")])})
+    assert refused.status_code == 503
+    assert "The locks of “away” cannot be read: " in html.unescape(text_of(refused))
     for query in ({}, {"kind": "mutex"}):
         away = "The locks of “away” cannot be read: "
         assert away in html.unescape(text_of(ask_for_all(releaser, **query)))

@@ -10,6 +10,7 @@ from celery import Celery
 
 from django_redislock import locks
 from tests.commands import call
+from tests.lock_fixtures import three_servers  # noqa: F401  a fixture
 
 
 @pytest.fixture

@@ -49,7 +49,7 @@ def test_history_of_one_lock_or_of_some_outcomes_or_of_a_few():
     assert outcomes("a", "--outcome", "refused") == ["refused"] * 2
     assert outcomes("--outcome", "refused", "--outcome", "lost", "a") == ["refused"] * 2
     assert outcomes("--outcome", "lost") == []
-    assert run("history", "a", "--outcome", "lost").stdout == "No history.\n"
+    assert run("history", "a", "--outcome", "lost").stdout == "No event matches.\n"
 
 
 def test_history_by_pattern_and_time(redis_server):

@@ -75,6 +75,7 @@ def test_nothing_to_list_is_no_failure():
 
     assert (table.returncode, table.stdout, table.stderr) == (0, "No active locks.\n", "")
     assert (as_json.returncode, json.loads(as_json.stdout), as_json.stderr) == (0, [], "")
+    assert call("list", "x*") == "No active lock matches.\n"
 
 
 def test_json_has_all_facts(hold):

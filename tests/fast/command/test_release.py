@@ -110,6 +110,19 @@ def test_release_says_what_it_does_in_each_state(hold, monkeypatch):
     assert "\nqueued: A release does not cancel the queued task" in shown
 
 
+def test_release_of_a_quorum_lock_says_that_it_is_on_several_servers(three_servers):
+    quorum = locks.quorum("payout", three_servers, timeout=60)
+    assert quorum.acquire()
+
+    done, shown = call("release", "payout", "--yes"), call("show", "payout")
+
+    stays = "A quorum lock stays held until a majority of its servers have released it."
+    assert done.endswith(f". {stays}\n")
+    assert re.search(rf"^payout is free\. .*\n{stays}$", shown, re.M)
+    assert quorum.owned()
+    quorum.release()
+
+
 def test_new_holder_is_not_released(hold, monkeypatch):
     old, new = hold("x"), []
 
@@ -145,6 +158,8 @@ def test_release_by_host_task_or_stale_renewal(hold, redis_server):
         assert matching("--host", host, "--pattern", "a*") == {"alive"}
         assert matching("--host", "elsewhere") == set()
         assert matching("--stale", "--task", "sync") == set()
+    with held_by_task("sent", metadata={"queued": True}):
+        assert matching("--host", host) == {"stuck", "alive"}
     named = run("release", "alive", "--stale", "--noinput")
     assert (named.returncode, named.stderr) == (
         1,
@@ -222,6 +237,8 @@ def test_a_server_that_goes_away_ends_the_release(hold, disconnect, settings):
     assert done.returncode == 1
     assert done.stdout.count("Released ") == 1
     assert re.fullmatch(
-        "CommandError: The other holders were not released: .*refused.*\n", done.stderr
+        "CommandError: It is not known whether [abc] was released. "
+        "The other holders were not released: .*refused.*\n",
+        done.stderr,
     )
     assert sum(lock.owned() for lock in held) == 2
