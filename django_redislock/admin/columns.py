@@ -29,14 +29,12 @@ SHORT_ID_CHARACTERS = 9  # of a task id, with an ellipsis
 
 TEMPLATES = "admin/django_redislock/activelock"
 
-COUNTING_UP = '<span data-age="{}">{}</span>'
-"""A duration, first its seconds as text, so that no locale puts separators in."""
-
 
 def cells(row: ActiveLock) -> SimpleNamespace:
     """Return the contents of all columns, and a checkbox that names the holders on the page.
 
-    The script of the page counts the numbers in `data-age` up, and those in `data-left` down.
+    The script of the page counts the numbers in `data-age` up, and those in `data-left` down. They
+    are formatted here, so that no locale puts separators in.
     """
     holding, name = row.primary, printable(row.name)
     found = SimpleNamespace(
@@ -50,8 +48,12 @@ def cells(row: ActiveLock) -> SimpleNamespace:
     )
     if row.info.waiters:
         longest = row.info.longest_wait
-        waits = format_html(COUNTING_UP, f"{longest:.3f}", short_duration(longest))
-        found.waiters = format_html("<strong>{} ({})</strong>", row.info.waiters, waits)
+        found.waiters = format_html(
+            '<strong>{} (<span data-age="{}">{}</span>)</strong>',
+            row.info.waiters,
+            f"{longest:.3f}",
+            short_duration(longest),
+        )
     if holding is None:
         return found
 
@@ -64,7 +66,9 @@ def cells(row: ActiveLock) -> SimpleNamespace:
     )
     found.lease = render_to_string(f"{TEMPLATES}/lease_cell.html", {"holding": holding})
     seconds = age(holding)
-    found.age = format_html(COUNTING_UP, f"{seconds:.3f}", short_duration(seconds))
+    found.age = format_html(
+        '<span data-age="{}">{}</span>', f"{seconds:.3f}", short_duration(seconds)
+    )
     found.holder = holder_text(holding)
     if len(row.info.holders) > 1:
         found.holder += f" (+{len(row.info.holders) - 1})"

@@ -60,7 +60,8 @@ def begin(sender: Any, **_: Any) -> None:
     if single := single_of(sender):
         message = Message(single, sender, sender.request)
         begin_message(message)
-        # Celery records next that the task has started, and a result backend can forget the rest.
+        # Celery records next that the task has started, in place of what an earlier execution of
+        # the message recorded.
         may_have_ended = message.may_have_run or message.is_replaceable
         if may_have_ended and sender.track_started:
             with suppress(Exception):  # no id, no result backend, or it is unreachable
@@ -116,6 +117,9 @@ class TaskExecution(Execution):
     slot: board.Slot | None = None
     """The slot of its lock on the board."""
 
+    must_run_later = False
+    """Whether the task is sent again, because only queued tasks hold its lock."""
+
     kept_until = 0.0
     """Until when the lock must be kept for a message that the task has sent in its own place."""
 
@@ -155,7 +159,7 @@ class TaskExecution(Execution):
         except Exception:  # it must not hide what the task did
             logger.exception("Cannot determine whether the task runs again: task=%s", call)
 
-    def _find_queue_lock(self, name: str) -> Conflict | None:
+    def _before_queue_lock(self, name: str) -> Conflict | None:
         message = self.message
         if message.is_replaceable and self._has_ended(REVOKED):
             logger.info("Replaced task ignored: task=%s", self.call)
@@ -191,32 +195,40 @@ class TaskExecution(Execution):
             function = with_autoretry(self.task, function)
         return reject_deferred_result(self.single.function, function(*call.args, **call.kwargs))
 
-    def _refused(self, lock: BaseLock) -> Conflict | None:
-        """Acquire the lock, unless an earlier execution of the same message still runs.
+    def _acquire_or_conflict(self, lock: BaseLock) -> Conflict | None:
+        """Acquire the lock, unless the task has to run later.
 
-        With `limit` both would run. With ``"wait"`` this one would run before the result of the
-        other is known. With ``"skip"`` the history would show it as skipped.
+        An earlier execution of the same message may still run. With `limit` both would run. With
+        ``"wait"`` this one would run before the result of the other is known. With ``"skip"`` the
+        history would show it as skipped.
+
+        A task does not wait for a queued one, which can need the process in which it would wait.
         """
         if self._runs_later(lock.name):
             lock.on_conflict = "retry"  # for the history
-        message = self.message
-        may_overlap = lock.capacity > 1 or self.options.on_conflict == "wait"
-        if message.is_redelivered or message.is_resent or (message.retries and not may_overlap):
+        message, would_wait = self.message, self._waits and self.message.has_queue
+        may_run_already = message.is_redelivered or message.is_resent or message.retries
+        if may_run_already or would_wait:
             conflict = Conflict(self.call, lock.name)
-            if conflict.look() and conflict.is_with_running_itself:
+            conflict.look()
+            if may_run_already and conflict.is_with_running_itself:
+                return conflict
+            if would_wait and conflict.is_with_queued_tasks(lock.capacity):
+                self.must_run_later = True
                 return conflict
         self.slot = board.show(
             self.single.manager.alias, lock.name, lock.timeout, lock.at_least_for
         )
-        return super()._refused(lock)
+        return super()._acquire_or_conflict(lock)
 
     def _settle(self, conflict: Conflict) -> Any:
         message, options, name = self.message, self.options, conflict.name
         may_retry = options.on_conflict == "retry" and (
             options.max_retries is None or message.conflicts < options.max_retries
         )
-        wants_later = (may_retry or conflict.is_with_itself) and self._can_run_later(name)
-        if not message.is_duplicate and (wants_later or self._runs_later(name)):
+        wants_later = may_retry or conflict.is_with_itself or self.must_run_later
+        runs_later = (wants_later and self._can_run_later(name)) or self._runs_later(name)
+        if runs_later and not message.is_duplicate:
             self._send_again(conflict)
         return super()._settle(conflict)
 

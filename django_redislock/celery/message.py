@@ -155,6 +155,11 @@ def executed_message(task_id: str | None) -> Message | None:
     return None
 
 
+def innermost_message() -> Message | None:
+    """Return the message whose task runs here, not one of a task that called it, or None."""
+    return next(reversed(executed.get()), None)
+
+
 def message_of(task: Task[..., Any]) -> Message | None:
     """Return the message for which a task is executed here, or None."""
     for message in reversed(executed.get()):

@@ -31,6 +31,7 @@ from .message import (
     Message,
     call_of,
     executed_message,
+    innermost_message,
     queue_seconds,
     seconds_until,
 )
@@ -84,6 +85,9 @@ class Sending:
         # replaces and that runs under the same lock.
         self.runs_under_lock = runs_under(single.manager.alias, lock_name)
         earlier = executed_message(self.task_id)
+        # Of a chain or a group that replaces the task, each member has an id of its own.
+        if self.runs_under_lock and options.get("replaced_task_nesting"):
+            earlier = earlier or innermost_message()
         is_same = earlier is not None and (earlier.task is task or self.runs_under_lock)
         self.earlier = earlier if is_same else None
         # Whether other tasks or a caller depend on the result of just this message.

@@ -8,6 +8,7 @@ from redis.exceptions import RedisError
 
 from django_redislock.exceptions import AlreadyRunning
 from django_redislock.identity import complete_id, recorded_id
+from django_redislock.lock_state import is_queued
 from django_redislock.signals import task_skipped
 from django_redislock.snapshots import Holding, LockInfo
 from django_redislock.text import holder_text, short_duration
@@ -37,7 +38,7 @@ class Conflict:
         """The error that names the holder, if it is known."""
 
     def look(self) -> bool:
-        """Read who holds the lock, and return whether anybody does."""
+        """Read who holds the lock, and return whether anybody does, or Redis is unreachable."""
         self.info = self.holding = None
         try:
             self.info = self.call.single.manager.get(self.name)
@@ -60,6 +61,12 @@ class Conflict:
         """Whether an earlier execution of the same message still runs."""
         return self.holding is not None and all(self._rank(self.holding))
 
+    def is_with_queued_tasks(self, limit: int) -> bool:
+        """Whether queued tasks take all of the lock, apart from holders in cooldown."""
+        if self.holding is None or self.info is None or self.is_with_itself:
+            return False
+        return is_queued(self.holding) and len(self.info.holders) >= limit
+
     def skip(self) -> None:
         """Log a warning and send `task_skipped`. The task then completes without running."""
         call, error = self.call, self.error
@@ -81,8 +88,7 @@ class Conflict:
     def _rank(self, holding: Holding) -> tuple[bool, bool, bool]:
         """Return which holder is named if there are several, from the most important reason on."""
         # A holder in cooldown has no lease.
-        is_queued = bool(holding.metadata.get("queued"))
-        return self._is_itself(holding), holding.timeout > 0, not is_queued
+        return self._is_itself(holding), holding.timeout > 0, not is_queued(holding)
 
     def _set_holder(self, holding: Holding) -> None:
         is_itself = self._is_itself(holding)

@@ -167,7 +167,7 @@ def _decorate(options: Options, target: Any) -> Any:
     if options.locking.when_sent:
         raise TypeError(
             f"single_instance with mode={options.mode!r} locks when the task is sent, so it goes"
-            " above the task decorator: put @shared_task or @app.task below it"
+            " above the task decorator: put the task decorator below it"
         )
     return wrap(options, target)
 

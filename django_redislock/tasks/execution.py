@@ -65,7 +65,7 @@ class Execution:
         if not locking.when_sent:
             return self._run_under_lock(self._call_function)
         queue_lock_name = self.single.queue_lock_name(self.name)
-        if conflict := self._find_queue_lock(queue_lock_name):
+        if conflict := self._before_queue_lock(queue_lock_name):
             return self._settle(conflict)
         if not locking.while_running:
             return self._run_after_queue(queue_lock_name)
@@ -77,7 +77,7 @@ class Execution:
         framework with coroutine functions has separate queue locks."""
         locking, self.name = self.options.locking, self.single.name_of(self.call)
         if locking.when_sent:
-            await sync_to_async(self._find_queue_lock)(self.name)
+            await sync_to_async(self._before_queue_lock)(self.name)
         if not locking.while_running:
             after_queue = await sync_to_async(self._after_queue)(self.name)
             return self._settle(after_queue) if after_queue else await self._acall_function()
@@ -122,7 +122,7 @@ class Execution:
         kept, conflict, before = 0.0, None, _held.get()
         # A soft time limit can interrupt between any two lines.
         try:
-            conflict = self._refused(lock)
+            conflict = self._acquire_or_conflict(lock)
             if conflict is None:
                 _held.set((*before, (self.single.manager, lock)))
                 result = body()
@@ -137,7 +137,7 @@ class Execution:
                 self._release(lock, kept)
         return self._settle(conflict)
 
-    def _refused(self, lock: BaseLock) -> Conflict | None:
+    def _acquire_or_conflict(self, lock: BaseLock) -> Conflict | None:
         """Acquire the lock, or return the conflict with its holder."""
         if self._acquires(lock, blocking=self._waits):
             return None
@@ -162,25 +162,28 @@ class Execution:
         try:
             return lock.acquire(blocking=blocking)
         except LockError as error:
-            return self._released(error) and self._acquires(lock, blocking=blocking)
+            return self._released_other_type(error) and self._acquires(lock, blocking=blocking)
 
     async def _aacquires(self, lock: BaseLock) -> bool:
         """Async version of `_acquires()`, which waits if `on_conflict` says so."""
         try:
             return await lock.aacquire(blocking=self._waits)
         except LockError as error:
-            return await sync_to_async(self._released)(error) and await self._aacquires(lock)
+            return await sync_to_async(self._released_other_type)(error) and await self._aacquires(
+                lock
+            )
 
-    def _released(self, error: LockError) -> bool:
-        """Return whether a lock of another type was released, or raise any other error."""
+    def _released_other_type(self, error: LockError) -> bool:
+        """Release the queue lock of this message if it is a lock of another type, and return
+        whether it was released. Raise any other error."""
         if not error.held_as:
             raise error
         return self.single.release_queue_lock(self.name, self.call)
 
     # The queue lock
 
-    def _find_queue_lock(self, name: str) -> Conflict | None:
-        """Find the queue lock of the task, or return a conflict that is known already."""
+    def _before_queue_lock(self, name: str) -> Conflict | None:
+        """Prepare the use of the queue lock, or return a conflict that is known already."""
         return None
 
     def _run_after_queue(self, name: str) -> Any:

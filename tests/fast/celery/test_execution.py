@@ -5,7 +5,7 @@ from contextlib import contextmanager, suppress
 from contextvars import copy_context
 
 import pytest
-from celery import Task
+from celery import Task, chain, group
 from celery.app.task import Context
 from celery.exceptions import Ignore, Reject, Retry
 from celery.result import EagerResult
@@ -389,7 +389,55 @@ def test_a_task_that_replaces_another_with_the_same_key_takes_over_its_lock(app,
     assert held_by(name) == {}
 
 
+@pytest.mark.parametrize("canvas", [chain, group])
+def test_a_canvas_that_replaces_a_task_can_contain_the_task(app, name, sent, signals, canvas):
+    def give_over(self, has_begun=False):
+        if not has_begun:
+            raise self.replace(canvas(self.si(True), self.si(True)))
+        return "ran"
+
+    task = app.task(bind=True, name=f"tests.{name}")(give_over)
+    task = single_instance(mode="until_executed", key=name)(task)
+    run_message(app, task)
+    assert signals == []
+    assert held_by(name) == {}
+    members = [each for each in sent if each["task"] == task.name]
+    assert len(members) == (1 if canvas is chain else 2)
+    for headers in members:
+        ours = {QUEUE_LOCK: headers[QUEUE_LOCK]}
+        assert run_message(app, task, True, headers=ours, task_id=headers["id"]) == "ran"
+
+
 # Conflicts when the task runs
+
+
+def queued_and_waiting(app, name, **options):
+    """Two tasks with one lock: one of them is queued, the other waits."""
+
+    def work():
+        return "ran"
+
+    queued = app.task(name=f"tests.queued.{name}")(work)
+    queued = single_instance(mode="until_executed", key=name, **options)(queued)
+    queued.apply_async(task_id="queued")
+    waiting = single_instance(key=name, on_conflict="wait", **options)(work)
+    return queued, app.task(name=f"tests.waiting.{name}")(waiting)
+
+
+def test_a_task_is_sent_again_instead_of_waiting_for_a_queued_one(app, name, sent, signals):
+    queued, waiting = queued_and_waiting(app, name)
+    run_message(app, waiting)
+    assert [each["id"] for each in sent] == ["queued", "own"]
+    assert (outcomes(name, "own"), signals) == ([], [])
+    assert run_message(app, queued, task_id="queued") == "ran"
+    headers = {CONFLICTS: sent[1][CONFLICTS], AGAIN: sent[1][AGAIN]}
+    assert run_message(app, waiting, headers=headers) == "ran"
+
+
+def test_a_task_does_not_wait_for_a_queued_one_if_there_is_room(app, name, sent):
+    _, waiting = queued_and_waiting(app, name, limit=2)
+    assert run_message(app, waiting) == "ran"
+    assert len(sent) == 1
 
 
 def test_a_retry_after_a_conflict_keeps_the_headers_and_the_tasks_own_retries(app, name, sent):
