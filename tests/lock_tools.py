@@ -123,17 +123,28 @@ def commands(client: redis.Redis) -> Iterator[Counter[str]]:
 
 
 @contextlib.contextmanager
-def interrupt_where(place: str, began: Callable[..., Any]) -> Iterator[None]:
+def interrupt_where(
+    place: str, began: Callable[..., Any], when: Callable[[FrameType], object] | None = None
+) -> Iterator[None]:
     """Interrupt where that function of the package is entered, for the first time since another
-    was; there Python looks whether a signal came. It must come to that."""
+    was; there Python looks whether a signal came. It must come to that. With `when`, interrupt at
+    the first line of the function where that is true of its frame."""
     entered: list[str] = []
 
-    def look(frame: FrameType, event: str, about: Any) -> None:
+    def look(frame: FrameType, event: str, about: Any) -> Any:
         code = frame.f_code
         if entered or code is began.__code__:
             entered.append(code.co_qualname)
             if code.co_qualname == place and entered.count(place) == 1:
+                if when:
+                    return look_at_lines
                 raise KeyboardInterrupt
+        return None
+
+    def look_at_lines(frame: FrameType, event: str, about: Any) -> Any:
+        if event == "line" and when and when(frame):
+            raise KeyboardInterrupt
+        return look_at_lines
 
     before = sys.gettrace()
     sys.settrace(look)

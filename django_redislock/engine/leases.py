@@ -281,38 +281,41 @@ def all_leases() -> list[Lease]:
     return [lease for lease in leases if lease and not lease.is_inherited]
 
 
+@dataclass(eq=False)
 class Hold:
     """One acquisition of a lock object by an owner."""
 
-    def __init__(
-        self, owner: Owner, leases: Sequence[Lease], needed: int, lock: "ref[Any]"
-    ) -> None:
-        self.owner = owner
-        self.leases = leases
+    owner: Owner
+    leases: Sequence[Lease]
 
-        self.needed = needed
-        """How many of the leases must last. If fewer do, the hold is lost."""
+    needed: int
+    """How many of the leases must last. If fewer do, the hold is lost."""
 
-        self.lock = lock
+    lock: "ref[Any]"
 
-        self.is_first = False
-        """Whether it acquired a lease. If not, it re-entered the leases of earlier holds."""
+    is_first: bool = False
+    """Whether it acquired a lease. If not, it re-entered the leases of earlier holds."""
 
-        self.block: object = None
-        """Identifies the ``with`` statement that acquired it."""
+    block: object = None
+    """Identifies the ``with`` statement that acquired it."""
 
-        self.block_watch: ref[Any] | None = None
-        """Its callback runs if that block ends before the hold is removed from its table."""
+    block_watch: "ref[Any] | None" = None
+    """Its callback runs if that block ends before the hold is removed from its table."""
 
-        self.signals: Any = None
-        """The context of the signals about this hold, if anybody receives them."""
+    signals: Any = None
+    """The context of the signals about this hold, if anybody receives them."""
 
-        self.drop_watch: ref[Any] | None = None
-        """Its callback warns if the lock object is garbage-collected before the release."""
+    drop_watch: "ref[Any] | None" = None
+    """Its callback warns if the lock object is garbage-collected before the release."""
 
-        self._loss_reported = threading.Lock()  # the renewers of several servers may find it
-        self._aborted_task: asyncio.Task[object] | None = None
-        for lease in leases:
+    # The renewers of several servers may find the loss.
+    _loss_reported: Any = field(default_factory=threading.Lock, init=False)
+    _aborted_task: "asyncio.Task[object] | None" = field(default=None, init=False)
+
+    def enter(self) -> None:
+        """Use the leases. The caller knows the hold by now, so that an interrupt in here leaves
+        no hold that nobody can abandon."""
+        for lease in self.leases:
             if not lease.holds:
                 self.is_first = True
                 # It counts from here, because the caller has all leases that it needs.
@@ -320,8 +323,8 @@ class Hold:
             lease.holds = (*lease.holds, ref(self))
         if self.is_first:
             # Not __del__: it would also run after a release, and could swallow an interrupt.
-            warn = partial(_warn_dropped, leases, needed)
-            self.drop_watch = ref(lock(), warn)
+            warn = partial(_warn_dropped, self.leases, self.needed)
+            self.drop_watch = ref(self.lock(), warn)
 
     @property
     def server(self) -> Server:

@@ -319,7 +319,12 @@ class AsyncRenewer(Renewer):
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._worker = None
         if not self.may_end():  # all tasks were cancelled, and the loop may go on
-            asyncio.get_running_loop().call_later(RETRY_SECONDS / 10, self.wake)
+            asyncio.get_running_loop().call_later(RETRY_SECONDS / 10, self._restart)
+
+    def _restart(self) -> None:
+        # Not for a grant that may come: the loop may be closing.
+        if self._to_release or any(map(should_renew, self._watched())):
+            self.wake()
 
     async def run_once(self) -> None:
         """Renew what is due and report losses. Call it on the renewer's own loop."""

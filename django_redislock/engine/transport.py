@@ -136,10 +136,14 @@ def call(
             pool.kept.append(connection)
         return replies
     finally:
-        if connection and not is_kept:
-            pool.release(connection)
-        with suppress(RuntimeError):  # after an interrupt or a timeout it can be free
-            slot.release()
+        try:
+            if connection and not is_kept:
+                pool.release(connection)
+        finally:
+            try:  # noqa: SIM105  an interrupt in the code of suppress() would keep the slot
+                slot.release()
+            except RuntimeError:  # after an interrupt or a timeout it can be free
+                pass
 
 
 def _call_nodes(

@@ -517,6 +517,7 @@ class BaseLock:
                 )
             return None
         call.hold = Hold(call.owner, leases, self.needed, ref(self))
+        call.hold.enter()
         self._holds.append(call.hold)
         if len(self._holds) > 1:
             self._holds.remove_of_dead_owners()
@@ -674,11 +675,14 @@ class BaseLock:
     def _release_after_commit(self, hold: Hold) -> None:
         if hold.is_inherited:  # the transaction and the lock belong to the parent process
             return
-        for lease in hold.leases:
-            lease.pending_commits -= 1
         try:
+            for lease in hold.leases:
+                lease.pending_commits -= 1
             run(self._client(hold.server), self._release(hold))
-        except (RedisError, LockError) as error:
+        except BaseException as error:
+            self._abandon(hold)
+            if not isinstance(error, RedisError | LockError):
+                raise
             logger.warning(
                 "Lock not released after transaction: name=%r error=%s",
                 *(self.name, error_text(error)),

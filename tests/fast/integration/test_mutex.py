@@ -427,7 +427,7 @@ def test_a_generator_that_another_thread_closes_releases_its_lock():
     assert not locks.get("a")
 
 
-@pytest.mark.parametrize("place", ["register", "Renewer.watch", "Hold.__init__"])
+@pytest.mark.parametrize("place", ["register", "Renewer.watch", "Hold.enter"])
 @pytest.mark.parametrize("least", [0, 600])
 @pytest.mark.parametrize("colour", ["sync", "async"])
 def test_an_interrupt_after_an_acquisition_releases_the_lock(place, least, colour):
@@ -446,6 +446,20 @@ def test_an_interrupt_after_an_acquisition_releases_the_lock(place, least, colou
     free(locks, "a")
 
 
+def is_entered(frame) -> bool:
+    """Whether the hold that is entered in this frame is linked with a lease."""
+    hold = frame.f_locals["self"]
+    return any(each() is hold for lease in hold.leases for each in lease.holds)
+
+
+def test_an_interrupt_while_a_hold_is_entered_releases_the_lock():
+    lock = locks.lock("a", timeout=600)
+    with interrupt_where("Hold.enter", register, is_entered):
+        lock.__enter__()
+    assert not lock.token
+    free(locks, "a")
+
+
 @pytest.mark.parametrize("name", ["register", "Hold"])
 async def test_an_error_after_an_acquisition_releases_the_lock(monkeypatch, name):
     # As above, but without tracing, so that coverage can measure it.
@@ -459,9 +473,10 @@ async def test_an_error_after_an_acquisition_releases_the_lock(monkeypatch, name
     await afree(locks, "a")
 
 
-def test_an_interrupt_during_reentry_leaves_the_lock_to_its_holder():
+@pytest.mark.parametrize("when", [None, is_entered])
+def test_an_interrupt_during_reentry_leaves_the_lock_to_its_holder(when):
     with locks.lock("a", timeout=600, reentrant=True) as lock:
-        with interrupt_where("Hold.__init__", leases_of):
+        with interrupt_where("Hold.enter", leases_of, when):
             lock.__enter__()
         lock.assert_held()
         assert lock.owned()

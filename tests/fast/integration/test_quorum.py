@@ -702,7 +702,7 @@ def test_a_sync_quorum_that_would_block_the_event_loop_raises(five):
     asyncio.run(use())
 
 
-@pytest.mark.parametrize("place", ["register", "Hold.__init__"])
+@pytest.mark.parametrize("place", ["register", "Hold.enter"])
 def test_an_interrupt_after_a_majority_was_acquired_releases_it(five, place):
     lock = quorum(timeout=600)
     with interrupt_where(place, register):

@@ -2,6 +2,7 @@
 
 import _thread
 import asyncio
+import gc
 import math
 import re
 import sys
@@ -18,7 +19,7 @@ import redis
 from django_redislock import Lock, LockLost, clock, locks
 from django_redislock.engine import protocol, queries, renewer
 from django_redislock.engine.leases import should_renew
-from django_redislock.engine.renewer import loop_renewer, thread_renewer
+from django_redislock.engine.renewer import RETRY_SECONDS, loop_renewer, thread_renewer
 from django_redislock.engine.runners import _perform, run
 from django_redislock.keys import Keys
 from django_redislock.lock_types import Mutex
@@ -28,6 +29,7 @@ from tests.faults.proxy import runs
 from tests.lock_tools import (
     acquire_call,
     arenewed,
+    awaiting,
     commands,
     cut_connections,
     free,
@@ -226,6 +228,27 @@ def test_a_callback_or_a_receiver_that_fails_does_not_stop_renewal(caplog, on_lo
         renewed(locks, "b")
         assert not other.lost
         assert lock.lost
+
+
+def test_no_renewal_starts_in_a_loop_that_closes(caplog):
+    async def use(inside, leave):
+        async with locks.lock("a"):
+            inside.set()
+            await leave.wait()
+
+    async def contend():
+        inside, leave = asyncio.Event(), asyncio.Event()
+        tasks = [asyncio.create_task(use(inside, leave)) for _ in range(2)]
+        await inside.wait()
+        await awaiting(locks, "a", 1)
+        leave.set()
+        await asyncio.gather(*tasks)
+        # The loop waits for its executor after it has cancelled all tasks.
+        asyncio.get_running_loop().run_in_executor(None, time.sleep, 3 * RETRY_SECONDS / 10)
+
+    asyncio.run(contend())
+    gc.collect()
+    assert "Task was destroyed" not in caplog.text
 
 
 def test_a_round_that_fails_does_not_stop_renewal_in_async(monkeypatch, caplog):

@@ -9,9 +9,9 @@ from django.contrib.auth.models import Group
 from django.db import transaction
 
 from django_redislock import LockLost, locks
-from django_redislock.lock_types import transactions
+from django_redislock.lock_types import BaseLock, transactions
 from django_redislock.lock_types.transactions import Atomic
-from tests.lock_tools import interrupt_at, start
+from tests.lock_tools import interrupt_at, interrupt_where, start
 from tests.tools import Child, wait_until
 
 real = pytest.mark.django_db(transaction=True)
@@ -185,6 +185,22 @@ def test_an_interrupt_at_any_step_of_atomic_ends_lock_and_transaction(method):
             break
         places |= {*struck}
     assert method.__qualname__ in places
+
+
+@real
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_an_interrupt_of_the_release_after_the_commit_releases_the_lock():
+    lock = locks.lock("a", timeout=600, release_on_commit=True)
+
+    def use() -> None:
+        with transaction.atomic(), lock:
+            pass
+
+    interrupt = interrupt_where("Hold.leave", BaseLock._release_after_commit)
+    with suppress(pytest.fail.Exception), interrupt:  # Python ignores an interrupt in a finalizer
+        use()
+    assert not lock.token
+    wait_until(lambda: not is_held())
 
 
 @real

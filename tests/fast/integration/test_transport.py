@@ -13,16 +13,27 @@ from redis.backoff import NoBackoff
 from redis.exceptions import ConnectionError, TimeoutError
 from redis.retry import Retry
 
-from django_redislock import Lock
+from django_redislock import Lock, LockLost
 from django_redislock.backends.pools import AsyncLockPool, LockPool
 from django_redislock.engine import transport
+from django_redislock.engine.gate import thread_slots
 from django_redislock.engine.transport import call, get_connection
 from testproject.settings import redis_database
 from tests.faults.proxy import Proxy
-from tests.lock_tools import connecting, hanging, interrupt_at, start, within
+from tests.lock_tools import connecting, hanging, interrupt_at, interrupt_where, start, within
 from tests.tools import wait_until
 
 PING = [("PING",)]
+
+
+def test_an_interrupt_at_the_end_of_a_call_keeps_no_slot(manager):
+    lock = manager.lock("x", timeout=30)
+    assert lock.acquire()
+    with interrupt_where("ConnectionPool.release", transport.call):
+        manager.force_release("x")  # its connection is not kept for the next call
+    assert not [slot for slots in thread_slots.values() for slot in slots if slot.locked()]
+    with suppress(LockLost):
+        lock.release()
 
 
 @pytest.fixture
