@@ -142,9 +142,7 @@ def _request(server: Server, limit: float) -> store.AcquireRequest:
     keys = server.keys.of(next(filter(server.stores, names)))
     token, info = uuid.uuid4().hex, info_text({}, renewed=False)
     lease = limit + 2 * FINAL_REPLY_TIMEOUT_SECONDS
-    return store.AcquireRequest(
-        keys, token, "mutex", capacity=1, weight=1, lease=lease, info=info, is_renewed=False
-    )
+    return store.AcquireRequest(keys, token, "mutex", capacity=1, weight=1, lease=lease, info=info)
 
 
 def _without_history(call: Call, limit: float | None = None) -> Call:

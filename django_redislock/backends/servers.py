@@ -46,7 +46,7 @@ class Server:
     # Django's has no thread lock, unlike Python 3.11's. A fork could copy it in the locked state.
     @cached_property
     def client(self) -> Any:
-        """The sync client, or `Nodes`.
+        """The sync client, or `Nodes`. The client of a `ClientServer` can be one of asyncio.
 
         Raises:
             redis.exceptions.ConnectionError: `REDISLOCK_CLIENT` connects, and that failed.

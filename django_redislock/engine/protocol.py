@@ -89,7 +89,7 @@ class Waiter:
     ticket: int
 
     is_waiting: bool = False
-    """Whether it is in the queue, and not about to ask."""
+    """Whether it waits for news. Only then heartbeats include it."""
 
     news: Message | Exception | bool = False
     """A grant or an error that arrived, or True if the waiter has to ask again."""
@@ -226,8 +226,11 @@ def acquire(request: AcquireRequest, deadline: float | None) -> Flow[Grant | Non
 
 def _refused(request: AcquireRequest, held_as: str) -> LockError:
     name = request.keys.name
+    used_as, wanted = (
+        "read-write lock" if kind == "readwrite" else kind for kind in (held_as, request.kind)
+    )
     error = LockError(
-        f"Lock {name!r} is in use as a {held_as}, so it cannot be acquired as a {request.kind}. "
+        f"Lock {name!r} is in use as a {used_as}, so it cannot be acquired as a {wanted}. "
         "Use another name.",
         lock_name=name,
     )
@@ -268,7 +271,7 @@ def _await_grant(request: AcquireRequest, waiter: Waiter, remaining: float) -> F
     # The grant is younger than the request whose epoch it has. If that was recent, the grant is
     # still valid and a renewal confirms it in time. Otherwise the next call of the script confirms
     # it. An epoch in the future is forged.
-    if message is None or request.min_replicas or not request.is_renewed:
+    if message is None or request.min_replicas or not request.renewal_confirms_grant:
         return None
     if not 0 <= clock.now() - message.since < request.grant_ttl / 2:
         return None

@@ -30,7 +30,8 @@ RenewMode = Literal["renew", "set"]
 
 @dataclass(slots=True)
 class AcquireRequest:
-    """One acquisition as Redis sees it. Sending it again with the same token is harmless."""
+    """One acquisition: what is sent, and what is known of earlier attempts to send it. Sending it
+    again with the same token is harmless."""
 
     keys: LockKeys
     token: str = field(repr=False)
@@ -44,7 +45,7 @@ class AcquireRequest:
     info: str
     """The JSON that describes the holder."""
 
-    is_renewed: bool
+    renewal_confirms_grant: bool = False
     """Whether a renewal confirms a grant, so that the waiter need not."""
 
     reply_timeout: float | None = None

@@ -566,7 +566,9 @@ class BaseLock:
                 task=self.task,
                 owner=call.owner,
             ),
-            is_renewed=self.accepts_grants and self.auto_renewal and not self.at_least_for,
+            renewal_confirms_grant=(
+                self.accepts_grants and self.auto_renewal and not self.at_least_for
+            ),
             reply_timeout=self.reply_timeout,
             predecessor=self.predecessor,
             min_replicas=self.min_replicas,
@@ -574,7 +576,7 @@ class BaseLock:
         try:
             grant = yield from protocol.acquire(request, deadline)
             if grant and not grant.is_confirmed and not renewer.ensure_running():
-                request.is_renewed = False  # the second call confirms the grant
+                request.renewal_confirms_grant = False  # the second call confirms the grant
                 grant = yield from protocol.acquire(request, deadline)
             if grant is None:
                 lease.end()

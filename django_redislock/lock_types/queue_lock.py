@@ -115,6 +115,5 @@ class QueueLock:
             info=info_text(
                 self.metadata, renewed=False, on_conflict=lock.on_conflict, task=self.task
             ),
-            is_renewed=False,
             min_replicas=lock.min_replicas,
         )

@@ -1,7 +1,7 @@
 """A lock on a majority of independent servers."""
 
+import os
 import random
-import uuid
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from itertools import chain
@@ -118,7 +118,7 @@ class Quorum(BaseLock):
 
     def _try_acquire(self, call: AcquireCall) -> Flow[Sequence[Lease]]:
         """Return the leases of a majority, or none. Then no lease is left on any server."""
-        token = uuid.uuid4().hex if call.token is None else call.token
+        token = os.urandom(16).hex() if call.token is None else call.token
         call.leases.clear()  # the leases of earlier attempts have ended
         leases = [self._new_lease(call, server, name, token) for server, name in call.targets]
         results = yield from self._request_all(call, leases)

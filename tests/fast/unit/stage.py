@@ -135,7 +135,7 @@ class Worker:
             weight=weight,
             lease=lease,
             info="{}",
-            is_renewed=renewed,
+            renewal_confirms_grant=renewed,
         )
         self.granted: Grant | None = None
         self.robbed = False
