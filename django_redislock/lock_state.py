@@ -67,7 +67,10 @@ UNRENEWED = LockState(
     "unrenewed",
     pgettext_lazy("of a lock", "held (no renewal)"),
     "○",
-    _("Nobody renews the lease now, so it does not show whether the holder is running."),
+    _(
+        "The lease is not renewed, or only after at_least_for, so it does not show whether the "
+        "holder is running."
+    ),
     _("The holder is not stopped, and notices only at its next release or check."),
 )
 HELD = LockState(

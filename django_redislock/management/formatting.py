@@ -10,7 +10,15 @@ from typing import Any
 from django.core.management.base import BaseCommand
 from django.utils.timezone import localtime
 
-from ..lock_state import QUEUED, STALE, primary_holder, state_of, state_of_holding, was_renewed
+from ..lock_state import (
+    QUEUED,
+    STALE,
+    primary_holder,
+    state_of,
+    state_of_holding,
+    was_extended,
+    was_renewed,
+)
 from ..manager import LockManager
 from ..snapshots import Event, Holding, LockInfo, Waiter
 from ..text import (
@@ -56,7 +64,9 @@ def renewal_text(holding: Holding) -> str:
         return f"renewed {short_duration(holding.since_renewal)} ago"
     if holding.renewed:
         return "not renewed yet"
-    return "renewal starts later" if holding.renews_later else "not renewed"
+    if holding.renews_later:
+        return "renewed before" if was_extended(holding) else "renewal starts later"
+    return "not renewed"
 
 
 def write_json(command: BaseCommand, facts: Iterable[dict[str, Any]]) -> None:

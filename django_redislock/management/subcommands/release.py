@@ -52,7 +52,7 @@ def add_arguments(parser: CommandParser) -> None:
     parser.add_argument("--older-than", type=duration, metavar="D", help=help_text)
     help_text = "Only holders on this host, but not the tasks that it has only sent."
     parser.add_argument("--host", metavar="H", help=help_text)
-    help_text = "Only holders that run this Celery task: its name, a pattern of names, or its id."
+    help_text = "Only holders that run this task: its name, a pattern of names, or its id."
     parser.add_argument("--task", type=pattern, metavar="T", help=help_text)
     parser.add_argument("--stale", action="store_true", help="Only stale holders.")
     parser.add_argument("--token", metavar="T", help="Only the holder with this lock token.")

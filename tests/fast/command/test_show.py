@@ -76,6 +76,7 @@ def test_show_of_a_lock_whose_renewal_starts_later(redis_server, hold):
     assert "Renewal starts later: not known whether releasing is safe." in first
     assert re.search("s of 1m 00s left, renewal starts later$", first, re.M)
     assert "Renewed before: check the process first." in later
+    assert re.search("s of 1m 00s left, renewed before$", later, re.M)
 
 
 def test_show_has_all_holders_and_the_queue_in_its_order(nothing_left_behind):
