@@ -130,7 +130,7 @@ executed: ContextVar[tuple[Message, ...]] = ContextVar("django_redislock_execute
 """The messages that are executed here, the innermost last: a task can call another one."""
 
 MAX_EXECUTED = 1000
-"""The limit of `executed`, because Celery may not report an end. It is Python's limit of calls."""
+"""The limit of `executed`, if Celery does not report an end. It is Python's recursion limit."""
 
 
 def begin_message(message: Message) -> None:

@@ -72,5 +72,4 @@ def takes_a_lock():
 @task
 @single_instance
 def calls_itself():
-    calls_itself.func()
-    return calls_itself.enqueue().return_value
+    return [calls_itself.func(), calls_itself.enqueue().return_value]

@@ -85,8 +85,9 @@ def test_a_duplicate_fails_with_raise_and_after_it_has_waited(hold, name) -> Non
 
 
 def test_a_call_inside_the_task_is_no_task() -> None:
-    # The direct call is skipped with None, and the enqueued task with a record.
-    assert SKIPPED in sample.calls_itself.enqueue().return_value
+    direct, enqueued = sample.calls_itself.enqueue().return_value
+    assert direct is None
+    assert SKIPPED in enqueued
 
 
 def test_a_direct_call_is_no_task(hold) -> None:
