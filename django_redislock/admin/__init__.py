@@ -181,9 +181,11 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         if request.method not in ("GET", "HEAD"):
             raise PermissionDenied
         name, manager = _valid_name(unquote_name(object_id)), _manager_of(request)
-        aliases: tuple[Alias, ...] = (Alias(manager.alias, manager),)
-        if "using" not in request.GET:  # as in a link in Django's log of actions
-            aliases = aliases_of(request)
+        aliases = aliases_of(request)
+        if "using" in request.GET:  # a link in Django's log of actions has no alias
+            named = (each for each in aliases if each.name == manager.alias)
+            # Of several aliases of one server, only the first was asked.
+            aliases = (next(named, Alias(manager.alias, manager)),)
         details, *others = lock_page.find_lock(aliases, name)
         row = ActiveLock.of(name, details.alias, details.info)
         if not self._visible(request).matches(row):
