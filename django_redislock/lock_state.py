@@ -196,7 +196,7 @@ def was_extended(holding: Holding) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class QueuedTask:
-    """What is known of a task that was sent and holds its queue lock, apart from its holder."""
+    """Facts about a task that was sent and holds its queue lock. Its holder has the others."""
 
     eta: datetime | None
     """The earliest start, from `eta` or `countdown`. None if there is none, or it is unknown."""
