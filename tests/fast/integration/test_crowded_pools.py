@@ -106,12 +106,15 @@ async def test_a_task_waits_for_a_connection(own_server, own_redis):
         assert await acquires
 
 
-def test_a_renewer_closes_its_connection_when_it_ends(own_locks, own_redis, monkeypatch):
+def test_an_idle_renewer_closes_its_connection_and_the_next_lease_starts_another(
+    own_locks, own_redis, monkeypatch
+):
     monkeypatch.setattr(renewer, "IDLE_SECONDS", 0.05)
-    with own_locks.lock("a", timeout=LEASE):
-        assert connected(own_redis) == 1
-        wait_until(lambda: connected(own_redis) == 2)
-    wait_until(lambda: connected(own_redis) == 1)
+    for _ in range(2):
+        with own_locks.lock("a", timeout=LEASE):
+            assert connected(own_redis) == 1
+            wait_until(lambda: connected(own_redis) == 2)
+        wait_until(lambda: connected(own_redis) == 1)
 
 
 def test_a_renewal_task_closes_its_connection_when_it_ends(own_locks, own_redis, monkeypatch):

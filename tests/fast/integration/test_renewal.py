@@ -19,7 +19,7 @@ import redis
 from django_redislock import Lock, LockLost, clock, locks
 from django_redislock.engine import protocol, queries, renewer
 from django_redislock.engine.leases import should_renew
-from django_redislock.engine.renewer import RETRY_SECONDS, loop_renewer, thread_renewer
+from django_redislock.engine.renewer import RETRY_SECONDS, thread_renewer
 from django_redislock.engine.runners import _perform, run
 from django_redislock.keys import Keys
 from django_redislock.lock_types import Mutex
@@ -51,19 +51,6 @@ def heard():
     sent = []
     with listening(lock_lost, lambda **about: sent.append(about)):
         yield sent
-
-
-def test_a_lock_without_renewal_expires(heard):
-    lost = threading.Event()
-    lock = locks.lock("a", timeout=0.2, auto_renewal=False, on_lost=lambda lock: lost.set())
-    assert lock.acquire()
-    assert not lock.lost
-    assert lost.wait(60)
-    assert lock.lost
-    free(locks, "a")
-    with pytest.raises(LockLost):
-        lock.release()
-    assert [about["lock"] for about in heard] == [lock]
 
 
 def renewal_threads():
@@ -321,16 +308,6 @@ def test_a_lock_whose_thread_was_not_started_by_threading_is_not_renewed_after_i
     assert lock.lost
 
 
-def test_renewal_continues_while_the_holder_is_busy():
-    # A holder that computes without a pause still lets the renewal thread run.
-    with locks.lock("a", timeout=1) as lock:
-        until = time.monotonic() + 1.2
-        while time.monotonic() < until:
-            sum(range(1000))
-        assert not lock.lost
-        assert lock.owned()
-
-
 def test_an_extension_without_a_reply_counts_if_it_shortens_the_lease():
     with locks.lock("a", timeout=30, auto_renewal=False) as lock:
         lease = lease_of(lock)
@@ -397,12 +374,8 @@ def test_the_lease_ends_earlier_for_the_holder_than_on_the_server():
             for change in (lambda: None, lock.reacquire, partial(lock.extend, 5)):
                 change()
                 lease_end = time.time() - clock.now() + lease.deadline
-                ends.append(lease_end - lock_end("a"))
+                ends.append(lease_end - locks.get("a").expires_at.timestamp())
         assert max(ends) < 0
-
-
-def lock_end(name):
-    return locks.get(name).expires_at.timestamp()
 
 
 def test_a_renewal_counts_for_at_most_the_requested_lease():
@@ -498,34 +471,6 @@ def soon_idle(monkeypatch):
 
 def ends(book):
     wait_until(lambda: book._worker is None)
-
-
-async def aends(book):
-    async def ended():
-        return book._worker is None
-
-    await until(ended)
-
-
-def test_a_renewer_without_leases_ends_and_the_next_lease_starts_another(own_locks, soon_idle):
-    book = thread_renewer(own_locks._server(), "a")
-    for _ in range(2):
-        with own_locks.lock("a", timeout=0.9):
-            assert book._worker
-            renewed(own_locks, "a")
-        ends(book)
-
-
-def test_a_renewer_without_leases_ends_in_async_too(own_locks, soon_idle):
-    async def use():
-        book = loop_renewer(own_locks._server(), "a")
-        for _ in range(2):
-            async with own_locks.lock("a", timeout=0.9):
-                assert book._worker
-                await arenewed(own_locks, "a")
-            await aends(book)
-
-    asyncio.run(use())
 
 
 def acquire_after_a_wait(own_locks):
