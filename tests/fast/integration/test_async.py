@@ -183,21 +183,6 @@ async def test_a_shielded_acquisition_of_a_cancelled_caller_is_not_renewed(manag
     await afree(manager, "a")
 
 
-def test_a_task_cannot_release_a_lock_that_another_task_entered(manager):
-    async def use():
-        lock = manager.lock("a", timeout=60)
-
-        async def enter():
-            await lock.__aenter__()
-
-        await asyncio.create_task(enter())
-        with pytest.raises(LockNotOwnedError):
-            await lock.arelease()
-
-    asyncio.run(use())
-    assert manager.force_release("a") == 1
-
-
 def test_the_lock_of_a_finished_loop_expires(manager):
     lock = manager.lock("a", timeout=0.6)
     assert asyncio.run(lock.aacquire())

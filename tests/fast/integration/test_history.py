@@ -58,17 +58,6 @@ def test_a_reused_token_hides_no_loss(manager):
     assert outcomes(manager) == ["released", "lost", "released", "lost"]
 
 
-def test_a_loss_without_a_hold_has_no_acquisition(own_locks, own_redis):
-    lock = own_locks.lock("a", timeout=30)
-    assert lock.acquire()
-    own_redis.flushdb()
-    with pytest.raises(LockLost):
-        lock.release()
-    [event] = own_locks.history()
-    assert (event.name, event.outcome, event.acquired_at) == ("a", "lost", None)
-    assert event.fence_token is None
-
-
 def test_a_forced_release_stays_forced_if_the_holder_releases(manager):
     lock = manager.lock("a")
     assert lock.acquire()

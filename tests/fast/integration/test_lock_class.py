@@ -123,7 +123,8 @@ def test_waiters_do_not_block_the_holder_on_a_single_connection(redis_server):
     with client:
         with Lock(client, "a", timeout=1.5) as lock:
             users = [start(use) for _ in range(6)]
-            wait_until(lambda: known_of(lock).waiters == 6)
+            server = lock._server()
+            wait_until(lambda: run(client, queries.get(server.keys, "a")).waiters == 6)
             for _ in range(2):
                 before = hold_of(lock).deadline
                 wait_until(lambda before=before: hold_of(lock).deadline > before)
@@ -171,16 +172,12 @@ def test_a_cache_client_that_does_not_know_about_the_cluster(cluster, alias_on):
     assert manager.count() == 0
 
 
-def known_of(lock):
-    server = lock._server()
-    return run(server.client, queries.get(server.keys, lock.name))
-
-
-def test_the_locks_of_a_manager_without_a_key_prefix(client, settings, alias_on):
-    own = alias_on(os.environ["REDIS_URL"])
-    settings.CACHES["own"]["KEY_PREFIX"] = ""
+def test_the_locks_of_a_manager_without_a_key_prefix(client, settings, alias_on, either_backend):
+    own = alias_on(os.environ["REDIS_URL"], backend=either_backend)
+    del settings.CACHES["own"]["KEY_PREFIX"]
     settings.CACHES = {**settings.CACHES}
     with client.lock("a", timeout=10, lock_class=Lock) as lock:
+        assert taken(client)
         assert own.get("a").token == lock.token
         assert not own.lock("a", blocking=False).acquire()
         assert locks.get("a") is None
