@@ -96,12 +96,6 @@ def collect(results):
     return results
 
 
-@app.task(bind=True)
-@single_instance(key="work:{run}", timeout=3)
-def skipping(self, run, seconds=0.2):
-    return work(self, run, seconds)
-
-
 @app.task(bind=True, max_retries=0)
 @single_instance(key="long:{run}", on_conflict="retry", countdown=0.1)
 def patient(self, run):

@@ -79,6 +79,7 @@ class TestBelow:
             pk = 4
 
         assert Shop().sell() == "shop:4"
+        assert current_lock() is None
 
     def test_a_task_class_runs_under_its_name(self, app):
         class Sync(Task):
@@ -370,21 +371,6 @@ class TestAbove:
         with wrong:
             app.finalize()
         assert [single_of(app.tasks[each]) is not None for each in names] == [True] * 5
-
-
-class TestCurrentLock:
-    def test_inside_it_is_held_and_has_a_fencing_token(self):
-        @single_instance(key=NAME)
-        def look():
-            lock = current_lock()
-            return lock.owned(), lock.fence_token, lock.lost
-
-        owned, fence, lost = look()
-        assert owned
-        assert fence > 0
-        assert not lost
-        assert current_lock() is None
-        assert look()[1] > fence
 
 
 class TestConflict:

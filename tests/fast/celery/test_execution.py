@@ -83,11 +83,12 @@ def test_a_message_without_a_queue_lock_is_skipped_if_another_has_it(app, name, 
     assert queue_lock(name, mode).holder.task_id == first.id
 
 
+@pytest.mark.parametrize("mode", ["until_executing", "until_executed"])
 @pytest.mark.parametrize("track_started", [False, True])
-def test_a_replaced_task_does_not_run_after_the_newer_one(app, name, track_started):
+def test_a_replaced_task_does_not_run_after_the_newer_one(app, name, track_started, mode):
     ran, options = [], {"track_started": track_started}  # that is stored over "REVOKED"
     body = functools.partial(ran.append, 1)
-    task = make_task(app, name, on_conflict="replace", body=body, task=options)
+    task = make_task(app, name, mode, on_conflict="replace", body=body, task=options)
     first, second = task.delay(), task.delay()
     assert first.state == "REVOKED"
     for each in second, first:

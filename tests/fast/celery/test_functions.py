@@ -144,20 +144,3 @@ class TestCallableLimit:
 
         with pytest.raises(TypeError, match="limit must be a synchronous function"):
             single_instance(limit=limit)(lambda: None)
-
-
-def test_debounce_runs_only_the_last_of_several_calls(app, name, sent, signals, revoked):
-    """`until_executing`, `replace` and a countdown, as in the recipe."""
-    ran = []
-    task = make_task(
-        app, name, "until_executing", lambda: ran.append("ran"), on_conflict="replace"
-    )
-    ids = [task.apply_async((each,), countdown=5).id for each in range(3)]
-    assert len(set(ids)) == 3
-    assert revoked == ids[:2]
-    assert signals == [("replaced", ids[0], ids[1]), ("replaced", ids[1], ids[2])]
-    for each, message in zip(ids, sent, strict=True):
-        headers = {key: message[key] for key in message if key.startswith("redislock_")}
-        run_message(app, task, 0, headers=headers, task_id=each)
-    assert ran == ["ran"]
-    assert held_by(name) == {}

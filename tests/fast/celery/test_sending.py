@@ -242,7 +242,7 @@ def test_the_id_of_a_queued_task_is_not_sent_again(app, name, sent, signals):
 # Replacing a queued task
 
 
-@pytest.mark.parametrize("mode", ["until_executed", "until_and_while_executing"])
+@pytest.mark.parametrize("mode", WHEN_SENT)
 def test_a_newer_task_replaces_a_queued_one(app, name, sent, signals, revoked, mode):
     task = make_task(app, name, mode, on_conflict="replace")
     first, second = task.delay(), task.delay()

@@ -3,7 +3,6 @@
 import pytest
 
 from django_redislock import locks
-from django_redislock.testing import conflict
 from tests import celery_app as tasks
 from tests.celery_worker import outcome
 from tests.tools import wait_until
@@ -42,14 +41,6 @@ def test_a_task_that_meets_a_running_one_is_skipped(worker, run, name):
     run.go()
     assert outcome(first) == "ran"
     wait_until(lambda: is_free(name))
-
-
-def test_a_task_meets_an_instance_of_the_testing_kit(worker, run):
-    with conflict(tasks.skipping, run.id) as other:
-        result = worker.send(tasks.skipping, run.id)
-        assert outcome(result) is None
-    assert run.notes("skipped") == [f"skipped {result.id} by {other.task_id}"]
-    assert outcome(worker.send(tasks.skipping, run.id)) == "ran"
 
 
 def test_the_worker_releases_the_lock_of_a_killed_process(worker, run, name):
