@@ -192,9 +192,7 @@ def test_window_can_be_chosen(hold, viewer, redis_server, minutes, shown):
     assert text_of(response).count('aria-current="true"') >= 1
 
 
-def test_the_axis_begins_at_the_first_event_of_the_window(
-    empty_history, hold, viewer, redis_server
-):
+def test_the_axis_begins_at_the_first_event_of_the_window(hold, viewer, redis_server):
     hold("x").release()
     make_past(redis_server, "x", times=1, seconds=1, step=lambda n: minutes_ago(3))
 

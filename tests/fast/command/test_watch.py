@@ -190,15 +190,6 @@ def assert_shows(text, *patterns):
         assert re.search(rf"^{pattern} *$", text, re.MULTILINE), text
 
 
-def test_stale_locks_come_first(hold, redis_server):
-    for number in range(3):
-        hold(f"alive:{number}")
-    hold("stuck", timeout=90)
-    postpone(redis_server, "stuck", seconds=60)
-
-    assert_shows(draw(), ".*WAITERS .*\nstuck +stale .*", "4 of 4 locks, 1 stale, .*")
-
-
 def test_the_summary_says_how_many_locks_it_covers(hold, monkeypatch):
     monkeypatch.setattr(watch_app, "MAX_READ", 1)
     hold("ends:last", timeout=600)

@@ -37,10 +37,6 @@ METHODS = ("GET", "HEAD", "PUT", "DELETE", "OPTIONS")
 ALL = ("view_activelock", "release_activelock")
 
 
-def urls():
-    return admin.site.get_model_admin(ActiveLock).get_urls()
-
-
 def client_of(**about):
     user = User.objects.create_user("somebody", **about)
     user.user_permissions.set(Permission.objects.filter(codename__in=ALL))
@@ -101,7 +97,8 @@ def everything(client, view, lock):
 
 
 def test_every_view_is_covered():
-    names = [(url.name or "").removeprefix("django_redislock_activelock_") for url in urls()]
+    urls = admin.site.get_model_admin(ActiveLock).get_urls()
+    names = [(url.name or "").removeprefix("django_redislock_activelock_") for url in urls]
     assert sorted(names) == sorted(VIEWS)
 
 
