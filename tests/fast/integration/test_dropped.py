@@ -26,24 +26,17 @@ def no_warning():
     assert not [message for message in messages if "lock object" in message]
 
 
-def test_dropping_a_lock_object_that_holds_the_lock_warns():
+@pytest.mark.parametrize("colour", ["sync", "async"])
+def test_dropping_a_lock_object_that_holds_the_lock_warns(colour):
+    async def acquire():
+        await locks.lock("a", timeout=0.4).aacquire()
+
     with pytest.warns(ResourceWarning) as caught:
-        locks.lock("a", timeout=0.4).acquire()
+        asyncio.run(acquire()) if colour == "async" else locks.lock("a", timeout=0.4).acquire()
     assert [str(each.message) for each in caught] == [
         "Lock 'a' was not released before its lock object was garbage-collected. Keep a reference "
         "to the lock object and release it."
     ]
-    assert caught[0].filename == __file__
-    assert locks.get("a") is not None
-    free(locks, "a")
-
-
-def test_dropping_a_lock_object_that_an_asyncio_task_acquired_warns():
-    async def acquire():
-        await locks.lock("a", timeout=0.4).aacquire()
-
-    with pytest.warns(ResourceWarning, match="'a' was not released") as caught:
-        asyncio.run(acquire())
     assert caught[0].filename == __file__
     assert locks.get("a") is not None
     free(locks, "a")

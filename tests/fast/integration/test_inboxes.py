@@ -10,7 +10,7 @@ from redis.exceptions import ConnectionError, ResponseError, TimeoutError
 
 from django_redislock import AsyncLock, Lock, locks
 from django_redislock.engine import inbox
-from tests.lock_tools import awaiting, hanging, start, until, waiting
+from tests.lock_tools import hanging, start, until, waiting
 from tests.tools import wait_until
 
 
@@ -28,22 +28,18 @@ def spoil(redis_server):
     redis_server.delete(*spoiled)
 
 
-def test_an_error_of_the_reader_reaches_a_waiting_thread(spoil):
+@pytest.mark.parametrize("waiter", ["thread", "task"])
+def test_an_error_of_the_reader_reaches_a_waiter(spoil, waiter):
+    def wait():
+        lock = locks.lock("a")
+        return lock.acquire() if waiter == "thread" else asyncio.run(lock.aacquire())
+
     with locks.lock("a"):
-        waits = start(locks.lock("a").acquire)
+        waits = start(wait)
         waiting(locks, "a", 1)
         spoil()
         with pytest.raises(ResponseError, match="WRONGTYPE"):
             waits.result(60)
-
-
-async def test_an_error_of_the_reader_reaches_a_waiting_task(spoil):
-    async with locks.lock("a"):
-        waits = asyncio.create_task(locks.lock("a").aacquire())
-        await awaiting(locks, "a", 1)
-        spoil()
-        with pytest.raises(ResponseError, match="WRONGTYPE"):
-            await waits
 
 
 def test_a_signal_handler_waits_in_the_thread_that_reads():

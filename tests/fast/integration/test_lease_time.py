@@ -8,8 +8,6 @@ from tests.tools import Child
 
 FORKING = """
 import os
-from tests.lock_tools import lease_of
-from django_redislock.lock_types.base import release_in_background
 from django_redislock import LockNotOwnedError, locks
 
 lock = locks.lock("a", timeout=30)

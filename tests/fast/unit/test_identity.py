@@ -12,7 +12,6 @@ import weakref
 from typing import Any
 
 import pytest
-from celery import Celery, Task
 from greenlet import greenlet
 
 from django_redislock.identity import (
@@ -51,18 +50,6 @@ async def test_an_asyncio_task_is_identified_by_its_name() -> None:
     assert task
     task.set_name("import")
     assert read_info(info_text({}, renewed=True)).holder.thread == "import"
-
-
-def test_the_payload_names_the_celery_task() -> None:
-    app = Celery("own", set_as_current=False)
-
-    @app.task(name="own.payload", bind=True)
-    def payload_of_task(self: "Task[Any, Any]") -> tuple[str, str]:
-        return self.request.id, info_text({}, renewed=True)
-
-    task_id, text = payload_of_task.apply().get()
-    holder = read_info(text).holder
-    assert (holder.task_name, holder.task_id) == ("own.payload", task_id)
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "null", "3", '"h"', "[" * 100_000])

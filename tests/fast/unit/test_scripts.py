@@ -208,14 +208,6 @@ def test_a_takeover_replaces_the_predecessor_and_overtakes_the_waiters(lock: Loc
     assert (lock.holders(), lock.waiters()) == (["z"], ["y"])
 
 
-def test_a_waiter_whose_inbox_has_no_heartbeat_is_skipped(lock: Lock) -> None:
-    lock.acquire("x")
-    lock.acquire("y", heartbeat=5000)
-    lock.client.delete(f"{A.inboxes}{INBOX}:alive")
-    lock.release("x")
-    assert (lock.holders(), lock.waiters()) == ([], [])
-
-
 def test_a_takeover_needs_the_same_weight_and_a_running_lease(lock: Lock) -> None:
     how = {"kind": "semaphore", "capacity": 3}
     lock.acquire("x", weight=2, **how)
