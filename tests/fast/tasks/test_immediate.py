@@ -18,11 +18,6 @@ from . import sample
 SYNC = "tests.fast.tasks.sample.sync:account_id=42"
 
 
-def error_of(result):
-    (error,) = result.errors
-    return error.exception_class
-
-
 def test_the_holder_shows_the_task_and_the_id_of_its_result() -> None:
     for each in (sample.sync, sample.strict, sample.patient, sample.async_sync, sample.above):
         result = each.enqueue(42)
@@ -78,7 +73,8 @@ def test_a_skipped_task_names_the_task_that_runs(skipped) -> None:
 def test_a_duplicate_fails_with_raise_and_after_it_has_waited(hold, name) -> None:
     lock = hold(f"tests.fast.tasks.sample.{name}:account_id=42")
     result = getattr(sample, name).enqueue(42)
-    assert error_of(result) is AlreadyRunning
+    (error,) = result.errors
+    assert error.exception_class is AlreadyRunning
     assert not was_skipped(result)
     lock.release()
     assert getattr(sample, name).enqueue(42).return_value

@@ -57,12 +57,6 @@ def test_enqueue_raises(account) -> None:
     assert caught.value.task_id == first.id
 
 
-def test_other_arguments_are_another_task(account) -> None:
-    other = f"{account}-other"
-    assert tasks.queued.enqueue(account).id != tasks.queued.enqueue(other).id
-    locks.force_release(f"queued:{other}")
-
-
 def test_of_eight_threads_one_enqueues(account) -> None:
     results = [start(tasks.queued.enqueue, account) for _ in range(8)]
     assert len({each.result(60).id for each in results}) == 1
