@@ -10,6 +10,7 @@ from django_redislock.testing import EmbeddedServer
 
 from .fake_clock import FakeClock
 from .faults.proxy import Proxy
+from .lock_tools import listening
 
 CORE = "django.core.cache.backends.redis.RedisCache"
 DJANGO_REDIS = "django_redis.cache.RedisCache"
@@ -84,10 +85,5 @@ def moving_clock(monkeypatch) -> FakeClock:
 def skipped() -> Iterator[list[dict[str, Any]]]:
     """The arguments of each signal about a skipped task."""
     received = []
-
-    def listen(**facts):
-        received.append(facts)
-
-    task_skipped.connect(listen)
-    yield received
-    task_skipped.disconnect(listen)
+    with listening(task_skipped, lambda **facts: received.append(facts)):
+        yield received

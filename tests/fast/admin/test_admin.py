@@ -16,6 +16,7 @@ from django.test import Client
 from django_redislock import locks
 from django_redislock.admin import ActiveLockAdmin
 from django_redislock.signals import lock_force_released
+from tests.lock_tools import listening
 from tests.pages import DASHBOARD, HOSTILE, LIST, RELEASE, lock_page, text_of
 
 pytestmark = pytest.mark.django_db
@@ -218,12 +219,9 @@ def test_locks_are_named_if_redis_becomes_unreachable_during_a_release(hold, rel
     def fail(**_told):
         settings.CACHES = {"default": {**caches["default"], "LOCATION": "redis://127.0.0.1:1/0"}}
 
-    lock_force_released.connect(fail)
-    try:
+    with listening(lock_force_released, fail):
         done = confirm(releaser, seen(*held))
-    finally:
-        lock_force_released.disconnect(fail)
-        settings.CACHES = caches
+    settings.CACHES = caches
 
     failed, released, unconfirmed = messages_of(done)
     assert (released, unconfirmed) == ("Released “a”.", "Release not confirmed: b, c")
@@ -355,11 +353,8 @@ def test_the_entry_says_requested_until_redis_has_answered(hold, releaser, monke
         assert not connection.in_atomic_block
         seen_by_listener.append(entries()["x"])
 
-    lock_force_released.connect(listener)
-    try:
+    with listening(lock_force_released, listener):
         confirm(releaser, seen(lock))
-    finally:
-        lock_force_released.disconnect(listener)
 
     [before] = seen_by_listener
     assert before.startswith("Force-release requested. Held by ")

@@ -9,6 +9,7 @@ from django_redislock import locks
 from django_redislock.signals import task_replaced, task_skipped
 from tests.celery_worker import run, worker  # noqa: F401
 from tests.lock_fixtures import moving_clock, skipped  # noqa: F401
+from tests.lock_tools import listening
 
 from .tools import held_by, own_app
 
@@ -40,13 +41,8 @@ def name():
 def sent():
     """The headers of the messages that were sent."""
     messages = []
-
-    def listen(headers, **_):
-        messages.append(headers)
-
-    after_task_publish.connect(listen)
-    yield messages
-    after_task_publish.disconnect(listen)
+    with listening(after_task_publish, lambda headers, **_: messages.append(headers)):
+        yield messages
 
 
 @pytest.fixture
@@ -60,11 +56,8 @@ def signals():
     def note_replaced(task_id, by_task_id, **_):
         received.append(("replaced", task_id, by_task_id))
 
-    task_skipped.connect(note_skipped)
-    task_replaced.connect(note_replaced)
-    yield received
-    task_skipped.disconnect(note_skipped)
-    task_replaced.disconnect(note_replaced)
+    with listening(task_skipped, note_skipped), listening(task_replaced, note_replaced):
+        yield received
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 from django_redislock import LockLost, locks, single_instance
 from django_redislock.celery import current_lock
 from django_redislock.signals import lock_acquired, lock_lost
-from tests.lock_tools import start
+from tests.lock_tools import listening, start
 from tests.tools import wait_until
 
 NAME = "tests:aborted"
@@ -71,15 +71,12 @@ def test_a_function_does_not_begin_if_its_lock_is_lost_before(late):
             has_ended.wait(60)
 
     before = signal.getsignal(signal.SIGUSR1)
-    lock_acquired.connect(lose_at_once)
-    lock_lost.connect(wait_for_the_end)
-    try:
-        with pytest.raises(LockLost, match=NAME):
-            work(lambda: pytest.fail("it began"))
-    finally:
-        has_ended.set()
-        lock_acquired.disconnect(lose_at_once)
-        lock_lost.disconnect(wait_for_the_end)
+    with listening(lock_acquired, lose_at_once), listening(lock_lost, wait_for_the_end):
+        try:
+            with pytest.raises(LockLost, match=NAME):
+                work(lambda: pytest.fail("it began"))
+        finally:
+            has_ended.set()
     assert signal.getsignal(signal.SIGUSR1) == before
 
 

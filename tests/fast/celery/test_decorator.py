@@ -25,7 +25,7 @@ from django_redislock.celery.message import single_of
 from django_redislock.signals import task_skipped
 from django_redislock.testing import EmbeddedServer
 from tests.commands import run_process
-from tests.lock_tools import start, waiting
+from tests.lock_tools import listening, start, waiting
 
 from .tools import held_by, make_task, run_message
 
@@ -412,11 +412,8 @@ class TestConflict:
         def fail(**facts):
             raise RuntimeError("receiver")
 
-        task_skipped.connect(fail)
-        try:
+        with listening(task_skipped, fail):
             assert single_instance(key=NAME)(lambda: 1)() is None
-        finally:
-            task_skipped.disconnect(fail)
 
     def test_raise_says_who_holds(self, held):
         with pytest.raises(AlreadyRunning) as caught:

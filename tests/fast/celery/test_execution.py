@@ -1,7 +1,7 @@
 """The lock and the queue lock of a task while a worker executes it, and at its end."""
 
 import functools
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from contextvars import copy_context
 
 import pytest
@@ -17,7 +17,7 @@ from django_redislock.celery import current_lock
 from django_redislock.celery.message import AGAIN, CONFLICTS, DUPLICATE, QUEUE_LOCK
 from django_redislock.tasks.single import queue_lock_token
 from tests.calls import counted_calls
-from tests.lock_tools import start
+from tests.lock_tools import listening, start
 from tests.tools import wait_until
 
 from .tools import (
@@ -36,13 +36,6 @@ WITH_A_LOCK = ["while_executing", "until_executed", "until_and_while_executing"]
 
 MAX_CALLS = 32
 """The functions of the package that one execution may call besides those of its lock."""
-
-
-@contextmanager
-def connected(signal, receiver):
-    signal.connect(receiver)
-    yield
-    signal.disconnect(receiver)
 
 
 def revoke(app, task, task_id="own", *, args=(), kwargs=None, **more):
@@ -620,9 +613,6 @@ def by_an_error(self, pages):
     raise LookupError
 
 
-GOES_ON = [by_retry, by_replace, by_a_change, by_an_error]
-
-
 @pytest.fixture
 def make_paging(app, name):
     """Return a function that makes a task with a lock for each page, which sends the next page."""
@@ -636,7 +626,7 @@ def make_paging(app, name):
 
 
 @pytest.mark.parametrize("is_taken", [False, True])
-@pytest.mark.parametrize("body", GOES_ON)
+@pytest.mark.parametrize("body", [by_retry, by_replace, by_a_change, by_an_error])
 def test_a_task_that_goes_on_with_other_arguments_takes_their_queue_lock_or_runs_later(
     make_paging, app, name, sent, body, is_taken
 ):
@@ -805,7 +795,7 @@ def test_a_call_of_another_task_in_a_receiver_is_not_for_the_message(app, name):
         if sender.name == task.name:
             results.append(other.apply().result)
 
-    with connected(task_success, call_other):
+    with listening(task_success, call_other):
         run_message(app, task, redelivered=True)
     assert results == ["ran"]
 

@@ -8,6 +8,7 @@ from django_redislock import locks
 from django_redislock.management.subcommands import release
 from django_redislock.signals import lock_force_released
 from tests.commands import TerminalStream, call, run
+from tests.lock_tools import listening
 from tests.pages import acquired_before, postpone
 
 from .conftest import held_by_task
@@ -227,12 +228,9 @@ def test_a_server_that_goes_away_ends_the_release(hold, disconnect, settings):
     def disconnect_after_the_first(using, **about):
         disconnect()
 
-    lock_force_released.connect(disconnect_after_the_first)
-    try:
+    with listening(lock_force_released, disconnect_after_the_first):
         done = run("release", "--all", "--yes")
-    finally:
-        lock_force_released.disconnect(disconnect_after_the_first)
-        settings.CACHES = caches
+    settings.CACHES = caches
 
     assert done.returncode == 1
     assert done.stdout.count("Released ") == 1

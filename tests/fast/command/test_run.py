@@ -15,7 +15,7 @@ from django_redislock import locks
 from django_redislock.signals import lock_acquired
 from django_redislock.testing import held_elsewhere
 from tests.commands import run
-from tests.lock_tools import start
+from tests.lock_tools import listening, start
 from tests.tools import ROOT, wait_until
 
 SIGNALS = [signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGCHLD]
@@ -102,11 +102,8 @@ def test_the_metadata_have_the_name_of_the_command(tmp_path):
     def record(signal, **arguments):
         recorded.append(locks.get("x").metadata["command"])
 
-    lock_acquired.connect(record)
-    try:
+    with listening(lock_acquired, record):
         assert run("run", "x", "--", "/./" * 900 + str(program)).returncode == 0
-    finally:
-        lock_acquired.disconnect(record)
 
     [command] = recorded
     assert command == r"\u202e" * 60
