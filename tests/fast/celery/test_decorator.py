@@ -313,13 +313,9 @@ class TestAbove:
         assert work.delay(7).id != work.delay(7).id
         assert held_by(name) == {}
         assert run_message(app, work, 7) == f"{name}:7"
-        assert start(lambda: self.run_while_held(app, work, f"{name}:7")).result(60) is None
+        with locks.lock(f"{name}:7"):
+            assert start(lambda: run_message(app, work, 7)).result(60) is None
         assert [facts["args"] for facts in skipped] == [(7,)]
-
-    @staticmethod
-    def run_while_held(app, work, lock_name):
-        with locks.lock(lock_name):
-            return start(lambda: run_message(app, work, 7)).result(60)
 
     def test_above_and_below_at_once_is_refused(self, app):
         @single_instance(mode="until_executed")

@@ -31,17 +31,12 @@ def test_without_a_terminal_it_names_the_other_command():
     assert done.stderr == "CommandError: locks watch needs a terminal. Use locks list.\n"
 
 
-def use(*names):
-    for name in names:
-        with locks.lock(name):
-            pass
-
-
 HEADER = r"^NAME +STATE +KIND +HOLDER( +TASK)? +AGE +LEFT +WAITERS +FENCE$"
 
 
 def test_screen_shows_locks_and_what_happens(hold):
-    use("before")
+    with locks.lock("before"):
+        pass
     lock = hold("invoice:42", timeout=300, auto_renewal=False)
     waiters = []
 
@@ -97,8 +92,7 @@ def test_screen_shows_the_details_of_a_lock_in_english(hold, settings):
         await screen.press("q")
         await screen.shows("^ Enter Details  / Search  r Release  q Quit$")
 
-    with translation.override(None):  # as the command does
-        on_screen(scenario)
+    on_screen(scenario)
 
 
 def test_details_of_a_lock_that_has_ended(hold, settings):

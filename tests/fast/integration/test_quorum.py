@@ -100,6 +100,9 @@ class Five:
             _forget_what_ran_out(client)
         return [leftovers(client) for client in there]
 
+    async def has_none_left(self) -> bool:
+        return not any(self.left())
+
     def none_left(self, *, timeout: float = 2) -> None:
         wait_until(lambda: not any(self.left()), timeout=timeout)
 
@@ -506,10 +509,7 @@ def test_two_unresponsive_servers_of_five_cause_no_long_delay_in_async(five, han
                     assert await ask()
             async with asyncio.timeout(BOUND):
                 await lock.arelease()
-        await until(nothing)
-
-    async def nothing():  # the renewal of the loop must run until it has released the locks
-        return not any(five.left())
+        await until(five.has_none_left)  # the renewal of the loop must release the locks
 
     asyncio.run(use())
 
@@ -677,10 +677,7 @@ def test_cancellation_at_any_moment_leaves_nothing(five):
             await hold("warm")
         for start_at in range(0, 200, 4):
             await asyncio.gather(*map(cancelled, range(start_at, start_at + 4)))
-        await until(nothing)
-
-    async def nothing():
-        return not any(five.left())
+        await until(five.has_none_left)
 
     asyncio.run(use())
 

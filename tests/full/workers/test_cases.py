@@ -393,15 +393,9 @@ def eagerly(case, send):
     return case.freed(since=began)
 
 
-@pytest.fixture
-def always_eager():
-    tasks.app.conf.task_always_eager = True
-    yield
-    tasks.app.conf.task_always_eager = False
-
-
-def test_eager(new_case, cell, always_eager):
+def test_eager(new_case, cell, monkeypatch):
     """Eager: `apply()`, `task_always_eager`."""
+    monkeypatch.setattr(tasks.app.conf, "task_always_eager", True)
     called, sent = new_case(), new_case()
     eagerly(called, called.task.apply)
     seconds = eagerly(sent, sent.task.apply_async)
