@@ -317,9 +317,11 @@ class Stage:
 
     def __exit__(self, *exc: object) -> None:
         clock.now = self._real_clock
-        # The server itself does not expire these keys before 2040.
-        inboxes = self.client.keys(f"{self.keys.inboxes}*")
-        self.client.delete(CLOCK, self.keys.index, *inboxes)
+        # The server itself does not expire these keys before 2040, and events of that year would be
+        # the latest of other tests.
+        kept = [f"{prefix}*" for prefix in (self.keys.inboxes, self.keys.history)]
+        keys = [key for pattern in kept for key in self.client.keys(pattern)]
+        self.client.delete(CLOCK, self.keys.index, *keys)
 
     def now(self) -> float:
         """Return the time on the workers' clock, which has another origin than the server's."""
