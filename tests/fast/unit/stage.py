@@ -317,7 +317,7 @@ class Stage:
 
     def __exit__(self, *exc: object) -> None:
         clock.now = self._real_clock
-        # The server itself does not expire these keys before 2040, and events of that year would be
+        # The server itself does not expire these keys before 2040. Events of that year would be
         # the latest of other tests.
         kept = [f"{prefix}*" for prefix in (self.keys.inboxes, self.keys.history)]
         keys = [key for pattern in kept for key in self.client.keys(pattern)]
