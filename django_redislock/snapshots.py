@@ -242,8 +242,8 @@ class Rates:
 
     counts: Mapping[str, tuple[int, ...]]
     """The events per minute of ``"acquired"``, ``"refused"``, ``"expired"``, ``"forced"`` and
-    ``"lost"``. Each hold that ends otherwise than intended counts once: if its lease has expired
-    and the holder then finds that out, it counts as ``"lost"`` and no longer as ``"expired"``."""
+    ``"lost"``. A hold counts only once as ``"expired"``, ``"forced"`` or ``"lost"``. If the holder
+    finds out that its lease has expired, the hold counts as ``"lost"`` instead."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -92,7 +92,7 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
     paginator = LockPaginator
     actions = ("release_selected",)
     list_max = 2_000
-    """How many locks of each cache alias the list reads, the first to expire first."""
+    """How many locks of each cache alias the list reads, beginning with the first to expire."""
 
     release_max = 500
     """The maximum number of holders that one confirmation releases."""
@@ -409,8 +409,8 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
             return HttpResponseRedirect(self._list_url())
         asked = ShownHolder.parse(request.POST.get("seen", ""))[:1]
         check = holders.check_holders(asked, self._may_release(request))
-        for failure in check.failures:
-            return self.unavailable(request, *failure)
+        if check.failures:
+            return self.unavailable(request, *check.failures[0])
         if not check.held:
             self._warn(request, _("Nothing to revoke."))
             return self._back(request, check)

@@ -57,10 +57,10 @@ def context(
     recent = _recent(manager, minutes)
     rates = manager.rates()
     read_times = [read_at(info.first) for info in page.infos if info.first]
-    # The clock of the server counts. If no lock tells its time, the rates tell the minute.
+    # By the clock of the server. Without a lock, only its minute is known, from the rates.
     minute = rates.minutes[-1]
-    now_here = min(max(datetime.now(UTC), minute), minute + timedelta(minutes=1))
-    now = read_times[0] if read_times else now_here
+    local_now = min(max(datetime.now(UTC), minute), minute + timedelta(minutes=1))
+    now = read_times[0] if read_times else local_now
     since = now - timedelta(minutes=minutes)
     held = {info.name: info for info in page.infos}
 

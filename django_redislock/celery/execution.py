@@ -159,7 +159,7 @@ class TaskExecution(Execution):
         except Exception:  # it must not hide what the task did
             logger.exception("Cannot determine whether the task runs again: task=%s", call)
 
-    def _before_queue_lock(self, name: str) -> Conflict | None:
+    def _prepare_queue_lock(self, name: str) -> Conflict | None:
         message = self.message
         if message.is_replaceable and self._has_ended(REVOKED):
             logger.info("Replaced task ignored: task=%s", self.call)

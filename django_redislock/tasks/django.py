@@ -175,7 +175,7 @@ class TaskExecution(Execution):
         super()._settle(conflict)
         return {SKIPPED: str(conflict.error)} if self.call.task_name else None  # a direct call
 
-    def _before_queue_lock(self, name: str) -> None:
+    def _prepare_queue_lock(self, name: str) -> None:
         """Wait until the sender of the task knows its id. Without an id, use any queue lock.
 
         The call is then direct, or the backend does not send the signal `task_started`.

@@ -65,7 +65,7 @@ class Execution:
         if not locking.when_sent:
             return self._run_under_lock(self._call_function)
         queue_lock_name = self.single.queue_lock_name(self.name)
-        if conflict := self._before_queue_lock(queue_lock_name):
+        if conflict := self._prepare_queue_lock(queue_lock_name):
             return self._settle(conflict)
         if not locking.while_running:
             return self._run_after_queue(queue_lock_name)
@@ -77,7 +77,7 @@ class Execution:
         framework with coroutine functions has separate queue locks."""
         locking, self.name = self.options.locking, self.single.name_of(self.call)
         if locking.when_sent:
-            await sync_to_async(self._before_queue_lock)(self.name)
+            await sync_to_async(self._prepare_queue_lock)(self.name)
         if not locking.while_running:
             after_queue = await sync_to_async(self._after_queue)(self.name)
             return self._settle(after_queue) if after_queue else await self._acall_function()
@@ -162,18 +162,18 @@ class Execution:
         try:
             return lock.acquire(blocking=blocking)
         except LockError as error:
-            return self._released_other_type(error) and self._acquires(lock, blocking=blocking)
+            return self._release_other_type(error) and self._acquires(lock, blocking=blocking)
 
     async def _aacquires(self, lock: BaseLock) -> bool:
         """Async version of `_acquires()`, which waits if `on_conflict` says so."""
         try:
             return await lock.aacquire(blocking=self._waits)
         except LockError as error:
-            return await sync_to_async(self._released_other_type)(error) and await self._aacquires(
+            return await sync_to_async(self._release_other_type)(error) and await self._aacquires(
                 lock
             )
 
-    def _released_other_type(self, error: LockError) -> bool:
+    def _release_other_type(self, error: LockError) -> bool:
         """Release the queue lock of this message if it is a lock of another type, and return
         whether it was released. Raise any other error."""
         if not error.held_as:
@@ -182,7 +182,7 @@ class Execution:
 
     # The queue lock
 
-    def _before_queue_lock(self, name: str) -> Conflict | None:
+    def _prepare_queue_lock(self, name: str) -> Conflict | None:
         """Prepare the use of the queue lock, or return a conflict that is known already."""
         return None
 

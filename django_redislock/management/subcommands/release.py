@@ -110,14 +110,15 @@ def matches(holding: Holding, options: dict[str, Any]) -> bool:
     tasks = filter(None, (holder.task_name, holder.task_id))
     return (
         options["token"] in (None, holding.token)
-        and (options["host"] is None or is_on(options["host"], holding))
+        and (options["host"] is None or runs_on(options["host"], holding))
         and (task is None or any(map(any_of((task,)).match, tasks)))
         and (not options["stale"] or holding.is_stale)
         and (older_than is None or age(holding) > older_than)
     )
 
 
-def is_on(host: str, holding: Holding) -> bool:
+def runs_on(host: str, holding: Holding) -> bool:
+    """Return whether the holder is on a host. A queued task runs on none yet."""
     return holding.holder.host == host and not is_queued(holding)
 
 
@@ -170,17 +171,18 @@ def release(
         A line for each failure.
     """
     failures: list[str] = []
-    pending = ""
+    unconfirmed = ""
     try:
         for hold in holds:
-            pending = f"It is not known whether {printable(hold.name)} was released. "
+            unconfirmed = f"It is not known whether {printable(hold.name)} was released. "
             if manager.force_release(hold.name, hold.token):
                 report(hold)
             else:
                 failures.append(f"{printable(hold.name)} was not released: the holder has changed")
-            pending = ""
+            unconfirmed = ""
     except RedisError as error:
-        failures.append(f"{pending}The other holders were not released: {error_text(error)}")
+        text = f"The other holders were not released: {error_text(error)}"
+        failures.append(f"{unconfirmed}{text}")
     return failures
 
 
