@@ -255,8 +255,10 @@ def test_waits_that_are_not_over_count_and_are_drawn(redis_server, hold, wait, v
     response = viewer.get(DASHBOARD)
 
     assert [row[0] for row in rows_of(response, "contention")] == ["longer", "shorter"]
-    [wait_of_longer] = [row for row in rows_of(response, "contention") if row[0] == "longer"]
-    assert wait_of_longer[2:] == ["40s", "40s", "40s", "1", "-", "-", "1"]
+    longest, median, total, *counts = rows_of(response, "contention")[0][2:]
+    assert longest == median == total
+    assert 40 <= int(longest.removesuffix("s")) < 60
+    assert counts == ["1", "-", "-", "1"]
     assert len(rects(charts_of(response)[HOLDS], "waiting")) == 2
 
 

@@ -31,7 +31,8 @@ def test_an_interrupt_at_the_end_of_a_call_keeps_no_slot(manager):
     assert lock.acquire()
     with interrupt_where("ConnectionPool.release", transport.call):
         manager.force_release("x")  # its connection is not kept for the next call
-    assert not [slot for slots in thread_slots.values() for slot in slots if slot.locked()]
+    slots = [slot for slots in thread_slots.values() for slot in slots]
+    wait_until(lambda: not any(slot.locked() for slot in slots))  # a renewal may use one
     with suppress(LockLost):
         lock.release()
 
