@@ -55,6 +55,10 @@ class AcquireRequest:
     predecessor: str = field(default="", repr=False)
     """The token of the hold to take over, or ""."""
 
+    once: bool = False
+    """Whether not to send it again if the reply is lost: a repeated request does not tell whether
+    the first one took a hold over."""
+
     min_replicas: int = 0
     """The number of replicas that must have the lock before it counts as acquired."""
 
@@ -80,7 +84,7 @@ def acquire(request: AcquireRequest, address: str, reply_timeout: float | None) 
         f"{address or NO_ADDRESS} {request.predecessor}"
     )
     args = (keys.name, request.token, terms, request.info, conf.history)
-    return Call(ACQUIRE, keys.all, args, limit=reply_timeout)
+    return Call(ACQUIRE, keys.all, args, limit=reply_timeout, once=request.once)
 
 
 def release(
@@ -128,5 +132,5 @@ def raise_fence(
 def force_release(keys: LockKeys, token: str | None) -> Call:
     """Release a lock for all of its holders, or for the holder with that token."""
     args: tuple[Any, ...] = (keys.name, "" if token is None else f"h:{token}", conf.history)
-    # The limit keeps clients from repeating the call: the next holder may hold the lock by then.
+    # If it was repeated, it could release the next holder, who may hold the lock by then.
     return Call(FORCE, keys.all, args, limit=REPLY_TIMEOUT_SECONDS, vital=True, once=True)

@@ -109,7 +109,7 @@ def call(
                 if listens and listens() and connection.can_read():
                     connection.disconnect()
             try:
-                if deadline is None:
+                if deadline is None and not once:
                     replies = connection.retry.call_with_retry(
                         partial(_attempt, connection, commands),
                         lambda error, broken=connection: broken.disconnect(),

@@ -44,9 +44,11 @@ class QueueLock:
     def take_over(self, predecessor: str, seconds: float) -> bool:
         """Take over the hold of another token, and return whether there was one.
 
-        If there was none, the lock is not held afterwards.
+        If there was none, the lock is not held afterwards. If the reply is lost, the request is
+        not repeated.
         """
-        grant = self._reserve(replace(self._request(seconds), predecessor=predecessor))
+        request = replace(self._request(seconds), predecessor=predecessor, once=True)
+        grant = self._reserve(request)
         if grant and not grant.took_over:
             self.release()
         return grant is not None and grant.took_over

@@ -10,7 +10,8 @@
 --
 -- Reply  fence   held, with a full lease from now on. A repeated call replies the same. This makes
 --                retries harmless, and a waiter confirms its grant this way.
---        -fence  held: the hold of the predecessor was taken over, perhaps by an earlier call.
+--        -fence  held: the hold of the predecessor was taken over. A repeated call with a
+--                predecessor replies the same in any case, so it does not tell who held the lock.
 --        0       not held. The caller is queued if `heartbeat` is not 0, else it is not.
 --        kind    refused: the lock is in use as another lock type.
 --

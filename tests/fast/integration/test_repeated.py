@@ -1,5 +1,5 @@
-"""A command whose reply is lost may be sent twice, with the same result. A force release is never
-sent twice."""
+"""A command whose reply is lost may be sent twice, with the same result. A force release and the
+takeover of a queue lock are never sent twice."""
 
 import asyncio
 
@@ -14,6 +14,7 @@ from django_redislock.backends.pools import LockPool
 from django_redislock.engine import protocol
 from django_redislock.engine.runners import arun, run
 from django_redislock.keys import Keys
+from django_redislock.lock_types import QueueLock
 from django_redislock.lua import ACQUIRE, FORCE, RELEASE, RENEW
 from tests.faults.proxy import Proxy, runs
 from tests.lock_tools import lease_of, start
@@ -100,6 +101,16 @@ def test_a_forced_release_is_not_repeated(proxy, client, granted):
     with pytest.raises(redis.ConnectionError):
         run(client, protocol.force_release(granted, None))
     assert lost.is_done()
+
+
+def test_the_takeover_of_a_hold_that_is_gone_is_not_repeated(proxy, client):
+    """The reply to a repetition would be that the hold was taken over."""
+    queue_lock = QueueLock(Lock(client, "a"), "a-token", ("shop.sync", "an-id"))
+    lost = proxy.drop_reply(runs(ACQUIRE))
+    with pytest.raises(redis.ConnectionError):
+        queue_lock.take_over("gone", 30)
+    assert lost.is_done()
+    wait_until(lambda: not queue_lock.lock.locked())
 
 
 @pytest.mark.parametrize("idle", [True, False])
