@@ -23,8 +23,8 @@ class Setting(Generic[T]):
 
     Args:
         default: The value if the setting is not set.
-        validate: A function that has the name and value of the setting, and returns the valid
-            value. It raises `TypeError` or `ValueError`.
+        validate: A function that takes the name and the value of the setting, and returns the
+            valid value. It raises `TypeError` or `ValueError`.
     """
 
     def __init__(self, default: Any, validate: Callable[[str, Any], T]) -> None:

@@ -20,9 +20,9 @@ from .backends import Server
 from .conf import conf
 from .engine import queries, store
 from .engine.operations import Batch, Call, Command, Flow, RawCommands
-from .engine.protocol import FINAL_REPLY_TIMEOUT_SECONDS
+from .engine.timing import FINAL_REPLY_TIMEOUT_SECONDS, REPLY_TIMEOUT_SECONDS
 from .exceptions import LockLost
-from .identity import info_text
+from .identity import payload_text
 from .redaction import without_secrets
 
 NAME_PREFIX = "django-redislock:probe:"
@@ -140,9 +140,11 @@ def _request(server: Server, limit: float) -> store.AcquireRequest:
     """Return a request for a lock that nothing else uses. It expires soon after the limit."""
     names = iter(lambda: NAME_PREFIX + uuid.uuid4().hex, None)
     keys = server.keys.of(next(filter(server.stores, names)))
-    token, info = uuid.uuid4().hex, info_text({}, renewed=False)
+    token, payload = uuid.uuid4().hex, payload_text({}, renewed=False)
     lease = limit + 2 * FINAL_REPLY_TIMEOUT_SECONDS
-    return store.AcquireRequest(keys, token, "mutex", capacity=1, weight=1, lease=lease, info=info)
+    return store.AcquireRequest(
+        keys, token, "mutex", capacity=1, weight=1, lease=lease, payload=payload
+    )
 
 
 def _without_history(call: Call, limit: float | None = None) -> Call:
@@ -346,7 +348,7 @@ def _scripts(server: Server, key: str, deadline: float) -> Flow[Result]:
 # What the server reports in its reply to INFO
 
 
-def read_info(server: Server, limit: float = store.REPLY_TIMEOUT_SECONDS) -> Flow[dict[str, Any]]:
+def read_info(server: Server, limit: float = REPLY_TIMEOUT_SECONDS) -> Flow[dict[str, Any]]:
     """Return the fields of INFO, with numbers as int, or raise the error that is the reply."""
     [reply] = yield RawCommands((("INFO",),), limit, server.routing_key)
     if isinstance(reply, Exception):

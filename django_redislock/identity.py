@@ -162,7 +162,7 @@ class HolderPayload(NamedTuple):
     renews_later: bool
 
 
-def info_text(
+def payload_text(
     metadata: Mapping[str, Any],
     *,
     renewed: Renewal,
@@ -239,8 +239,8 @@ def complete_id(recorded: str | None) -> str | None:
     return recorded if recorded and len(recorded) <= MAX_FIELD_CHARACTERS else None
 
 
-def read_info(text: str) -> HolderPayload:
-    """Parse a holder payload. A part that `info_text` would not have written is left out."""
+def parse_payload(text: str) -> HolderPayload:
+    """Parse a holder payload. A part that `payload_text` would not have written is left out."""
     try:
         found = _from_json(text) if len(text) <= MAX_PAYLOAD_CHARACTERS else None
     except (ValueError, RecursionError):

@@ -26,7 +26,7 @@ class LockKeys:
     inboxes: str
     history: str
     all: tuple[str, ...]
-    """All of these keys, in the order in which the scripts have them."""
+    """All of these keys, in the order that the scripts expect."""
 
     inbox_group: tuple[str, ...]
     """The prefixes of the inboxes that can be read together: of one bucket, or of all buckets if
@@ -63,7 +63,7 @@ class Keys:
         return LockKeys(name, bucket, *keys, keys, group)
 
     @lru_cache(maxsize=256)  # noqa: B019  as above
-    def inspect(self, bucket: int) -> tuple[str, str, str]:
+    def of_bucket(self, bucket: int) -> tuple[str, str, str]:
         """Return the index of a bucket, and the prefixes of its lock and history keys."""
         base = self._base(bucket)
         return f"{base}index", f"{base}lock:", f"{base}history:"

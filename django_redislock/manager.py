@@ -16,7 +16,7 @@ from .engine import history, protocol, queries
 from .engine.leases import leases_of
 from .engine.operations import Flow
 from .engine.runners import arun, run
-from .engine.store import REPLY_TIMEOUT_SECONDS
+from .engine.timing import REPLY_TIMEOUT_SECONDS
 from .health import Health, examine, ping, unreached
 from .identity import Owner, current_owner
 from .keys import Keys

@@ -1,6 +1,6 @@
 """Validators for arguments.
 
-Each has the argument's name and its value, returns the valid value, and raises `TypeError` or
+Each takes the argument's name and its value, returns the valid value, and raises `TypeError` or
 `ValueError` with a message that names both.
 """
 

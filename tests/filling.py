@@ -51,5 +51,5 @@ def fill_history(client: redis.Redis, prefix: str, model: str, count: int) -> No
     """
     keys = Keys(prefix)
     for bucket in sorted(range(BUCKETS), key=lambda each: each == keys.of(model).bucket):
-        _, _, history = keys.inspect(bucket)
+        _, _, history = keys.of_bucket(bucket)
         client.eval(FILL_HISTORY, 2, keys.of(model).history, history, count)

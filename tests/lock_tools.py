@@ -169,7 +169,7 @@ def acquire_call(
     lock: Any, deadline: float = -math.inf, *, renewer: Callable[..., Renewer] = thread_renewer
 ) -> AcquireCall:
     """A call of `acquire()`, for tests that step through it."""
-    return AcquireCall(lock._owner(), lock._where(), deadline, None, renewer, deadline)
+    return AcquireCall(lock._owner(), lock._targets(), deadline, None, renewer, deadline)
 
 
 async def until(predicate: Callable[[], Awaitable[T]]) -> T:

@@ -98,13 +98,13 @@ class Server:
             return [self]
         buckets: dict[Any, list[int]] = {}
         for bucket in range(BUCKETS):
-            client = self.client.client_for(self.keys.inspect(bucket)[0])
+            client = self.client.client_for(self.keys.of_bucket(bucket)[0])
             buckets.setdefault(client, []).append(bucket)
         return [self._node_server(client, stored) for client, stored in buckets.items()]
 
     def _node_server(self, client: Any, buckets: list[int]) -> "Server":
         node = Server(self.alias, self.keys.prefix, self._factory._replace(make=lambda: client))
-        node.routing_key = self.keys.inspect(buckets[0])[0]
+        node.routing_key = self.keys.of_bucket(buckets[0])[0]
         node._buckets = buckets
         return node
 

@@ -8,7 +8,7 @@ from itertools import chain
 from typing import TypeAlias
 
 from ..conf import conf
-from ..identity import read_info
+from ..identity import parse_payload
 from ..keys import BUCKETS, Keys
 from ..lua import HISTORY
 from ..names import check_name
@@ -16,7 +16,7 @@ from ..snapshots import Event, Rates
 from ..text import printable
 from .operations import Batch, Call, Flow
 from .parsing import moment, number, pairs, parse_holder, parse_or_none, parse_replies, seconds
-from .store import REPLY_TIMEOUT_SECONDS
+from .timing import REPLY_TIMEOUT_SECONDS
 
 RATES = ("acquired", "refused", "expired", "forced", "lost")
 RATE_MINUTES = 60
@@ -72,7 +72,7 @@ class EventStream:
         """Return the call that reads the next entries."""
         age = "" if self.max_age is None else round(self.max_age.total_seconds() * 1000)
         what = self.name, self.lock_name, entries, self.cursor, age, int(self.has_metadata)
-        bucket = self.keys.inspect(self.bucket)
+        bucket = self.keys.of_bucket(self.bucket)
         return Call(HISTORY, bucket, (*what, conf.history), limit=REPLY_TIMEOUT_SECONDS)
 
     def add(self, reply: bytes) -> None:
@@ -168,7 +168,7 @@ def recent(keys: Keys, age: timedelta, broken_age: timedelta, max_events: int) -
 def rates(keys: Keys) -> Flow[Rates]:
     """Return the number of events of all locks in each of the last 60 minutes."""
     args = ("rates", "", 0, "", "", 0, conf.history)
-    calls = [Call(HISTORY, keys.inspect(bucket), args) for bucket in range(BUCKETS)]
+    calls = [Call(HISTORY, keys.of_bucket(bucket), args) for bucket in range(BUCKETS)]
     replies = parse_replies((yield Batch(tuple(calls), REPLY_TIMEOUT_SECONDS)))
     first = max(int(now) for now, _ in replies) // MINUTE_MS - RATE_MINUTES + 1
     counts = {what: [0] * RATE_MINUTES for what in RATES}
@@ -207,7 +207,7 @@ def _ended(entry: Entry) -> Event:
     record = parse_holder(entry["holder"])
     acquired_at = moment(record.acquired)
     return replace(
-        _event(entry, printable(entry["how"]), record.info, record.weight, record.waited),
+        _event(entry, printable(entry["how"]), record.payload, record.weight, record.waited),
         acquired_at=acquired_at,
         held=(_time(entry["at"]) - acquired_at).total_seconds(),
         fence_token=record.fence_token,
@@ -215,14 +215,14 @@ def _ended(entry: Entry) -> Event:
 
 
 def _refused(entry: Entry) -> Event:
-    info = entry["info"]
-    outcome = "skipped" if read_info(info).on_conflict == "skip" else "refused"
-    return _event(entry, outcome, info, number(entry["weight"]), number(entry["waited"]))
+    payload = entry["info"]
+    outcome = "skipped" if parse_payload(payload).on_conflict == "skip" else "refused"
+    return _event(entry, outcome, payload, number(entry["weight"]), number(entry["waited"]))
 
 
-def _event(entry: Entry, outcome: str, info_text: str, weight: int = 0, waited: int = 0) -> Event:
+def _event(entry: Entry, outcome: str, text: str, weight: int = 0, waited: int = 0) -> Event:
     """Return an event without a hold."""
-    info = read_info(info_text)
+    payload = parse_payload(text)
     return Event(
         name=check_name(entry["name"]),
         kind=printable(entry["kind"]),
@@ -233,8 +233,8 @@ def _event(entry: Entry, outcome: str, info_text: str, weight: int = 0, waited: 
         held=0.0,
         fence_token=None,
         weight=weight,
-        holder=info.holder,
-        metadata=info.metadata,
+        holder=payload.holder,
+        metadata=payload.metadata,
     )
 
 

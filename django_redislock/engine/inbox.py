@@ -22,8 +22,8 @@ from ..backends.cluster import is_redirect
 from ..backends.dedicated import DedicatedClient, aclose
 from .events import InterruptSafeEvent
 from .operations import Flow, RawCommands, Sleep
-from .protocol import FINAL_REPLY_TIMEOUT_SECONDS, HEARTBEAT_SECONDS, Inbox, Message, Waiter
-from .store import REPLY_TIMEOUT_SECONDS
+from .protocol import Grant, Inbox, Waiter
+from .timing import FINAL_REPLY_TIMEOUT_SECONDS, HEARTBEAT_SECONDS, REPLY_TIMEOUT_SECONDS
 from .transport import below_timeout, node_for_key
 
 POLL_SECONDS = 0.1
@@ -109,7 +109,7 @@ class ThreadInbox(ReaderInbox):
         self._reader: dict[str, tuple[Waiter, int]] = {}
         self._replies_until = math.inf
 
-    def wait(self, shared: Client, waiter: Waiter, seconds: float) -> Message | None:
+    def wait(self, shared: Client, waiter: Waiter, seconds: float) -> Grant | None:
         deadline = clock.now() + seconds
         waiter.wakeup = waiter.wakeup or InterruptSafeEvent()
         waiter.is_waiting = True
@@ -148,7 +148,7 @@ class LoopInbox(ReaderInbox):
         self.loop = asyncio.get_running_loop()
         self._task: asyncio.Task[None] | None = None
 
-    async def wait(self, shared: AsyncClient, waiter: Waiter, seconds: float) -> Message | None:
+    async def wait(self, shared: AsyncClient, waiter: Waiter, seconds: float) -> Grant | None:
         waiter.wakeup = asyncio.Event()
         waiter.is_waiting = True
         try:

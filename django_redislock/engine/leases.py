@@ -4,9 +4,9 @@ A `Lease` is what the holder knows about one lock on one server, judged by the h
 `Hold` is one acquisition of a lock object: one lease, or several. A `HoldTable` has the holds of
 one lock object. The registry has all leases of the process, for re-entrancy across lock objects.
 
-Several threads use all of this, and a signal handler may interrupt it. So there is no lock here.
-The leases of different owners have different keys, and each change of a list or a dict is one
-step.
+Several threads use all of this, and a signal handler may interrupt it. So there is no
+`threading.Lock`, on which the handler could deadlock. The leases of different owners have
+different keys, and each change of a list or a dict is one step.
 """
 
 import asyncio
@@ -28,9 +28,7 @@ from .. import clock
 from ..backends import Server
 from ..identity import Owner, caller, is_alive
 from ..keys import LockKeys
-
-CONFIRM_DELAY_SECONDS = 0.5
-"""A renewal confirms a grant after this time. A lock that is released earlier needs no renewal."""
+from .timing import CONFIRM_DELAY_SECONDS
 
 UNANSWERED_REQUEST_SECONDS = 60.0
 """A server may still execute a request without a reply for this time."""
@@ -313,8 +311,7 @@ class Hold:
     _aborted_task: "asyncio.Task[object] | None" = field(default=None, init=False)
 
     def enter(self) -> None:
-        """Use the leases. The caller knows the hold by now, so that an interrupt in here leaves
-        no hold that nobody can abandon."""
+        """Use the leases. First store the hold where it is found after an interrupt in here."""
         for lease in self.leases:
             if not lease.holds:
                 self.is_first = True
@@ -458,10 +455,11 @@ class HoldTable(list[Hold]):
     def of_block(self, owner: Owner, block: object) -> Hold | None:
         """Return the hold that the end of a ``with`` block releases.
 
-        Blocks of one object need not be nested, and another thread may close the generator that
-        has the block. If its hold was lost or released inside the block, the block releases what
-        was acquired again without a block. `ExitStack` does not tell the block, and another
-        thread or task may close it.
+        - The hold of the block. Another thread may end the block, if a generator contains it.
+        - If that hold was lost or released inside the block: the last hold of its owner, if it
+          was acquired without a block.
+        - If the block is unknown (None), as with `ExitStack`: the owner's last hold, or the only
+          other owner's, because another thread or task may close the stack.
         """
         if block is None:
             return self.visible_to(owner)

@@ -14,13 +14,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Command: TypeAlias = tuple[str | int | float, ...]
 
-CLEANUP_TIMEOUT_SECONDS = 1.0
-"""Seconds to wait for the reply to a vital call after its task was cancelled, and for the release
-that follows an acquisition that failed."""
-
-REPLICA_WAIT_SECONDS = 1.0
-"""Seconds in which the wanted number of replicas must confirm a write."""
-
 
 @dataclass(slots=True)  # not frozen, which would cost more time
 class Call:
@@ -33,7 +26,7 @@ class Call:
     limit: float | None = None
     """Seconds to wait for the reply. None: as long as the client does."""
 
-    vital: bool = False
+    urgent: bool = False
     """Whether others may wait for this call. It then comes before other calls, may open an
     additional connection, and waits for its reply if the task is cancelled, for
     `CLEANUP_TIMEOUT_SECONDS`."""

@@ -52,7 +52,7 @@ class HolderRecord(NamedTuple):
     acquired: int
     waited: int
     lease: int
-    info: str
+    payload: str
 
 
 _NUMBERS = re.compile(rf"\d{{1,{MAX_DIGITS}}} " * 6, re.ASCII)
@@ -62,9 +62,9 @@ def parse_holder(record: str) -> HolderRecord:
     """Parse the record of a holder. Raises `ValueError` if it is not one."""
     if not _NUMBERS.match(record):
         raise ValueError(f"{record[:80]!r} is not a lock record")
-    *numbers, info = record.split(" ", 6)
+    *numbers, payload = record.split(" ", 6)
     weight, expires, fence_token, acquired, waited, lease = map(int, numbers)
-    return HolderRecord(weight, expires, fence_token, acquired, waited, lease, info)
+    return HolderRecord(weight, expires, fence_token, acquired, waited, lease, payload)
 
 
 def parse_replies(replies: Iterable[bytes]) -> list[Any]:

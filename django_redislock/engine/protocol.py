@@ -24,8 +24,6 @@ from ..text import printable
 from . import store
 from .leases import Lease
 from .operations import (
-    CLEANUP_TIMEOUT_SECONDS,
-    REPLICA_WAIT_SECONDS,
     Batch,
     Call,
     Flow,
@@ -34,19 +32,20 @@ from .operations import (
     Wait,
 )
 from .parsing import text
-from .store import REPLY_TIMEOUT_SECONDS, AcquireRequest, RenewMode
+from .store import AcquireRequest, RenewMode
+from .timing import (
+    CLEANUP_TIMEOUT_SECONDS,
+    FINAL_REPLY_TIMEOUT_SECONDS,
+    HEARTBEAT_SECONDS,
+    REPLICA_WAIT_SECONDS,
+    REPLY_TIMEOUT_SECONDS,
+)
 from .transport import POLL_INTERVAL_SECONDS
 
 T = TypeVar("T")
 
-FINAL_REPLY_TIMEOUT_SECONDS = 0.5
-"""How long the reply to the last request of a wait may take."""
-
 MAX_LOCKS_PER_CALL = 100
 """More locks in one script call would delay other clients."""
-
-HEARTBEAT_SECONDS = 0.5
-"""Seconds between two heartbeats of an inbox."""
 
 MAX_CHECKED = 1000
 """A heartbeat looks for that many waiters in their queues, and the next one for others."""
@@ -55,7 +54,7 @@ GRANT = re.compile(r"(?<!\S)([0-9]{1,16}) ([1-9][0-9]{0,15}) ([0-9]{1,16})(?!\S)
 """A grant in an inbox: ticket, fencing token and epoch (ms)."""
 
 
-class Grant(NamedTuple):
+class Acquired(NamedTuple):
     """A lock that was acquired."""
 
     fence_token: int
@@ -70,7 +69,7 @@ class Grant(NamedTuple):
     """Whether it was taken over from the predecessor."""
 
 
-class Message(NamedTuple):
+class Grant(NamedTuple):
     """A grant that a waiter received."""
 
     fence_token: int
@@ -91,24 +90,24 @@ class Waiter:
     is_waiting: bool = False
     """Whether it waits for news. Only then heartbeats include it."""
 
-    news: Message | Exception | bool = False
+    news: Grant | Exception | bool = False
     """A grant or an error that arrived, or True if the waiter has to ask again."""
 
     wakeup: Any = None
     """An event that is set if there is news."""
 
-    def tell(self, news: Message | Exception | bool) -> None:
-        if not isinstance(self.news, Message):
+    def tell(self, news: Grant | Exception | bool) -> None:
+        if not isinstance(self.news, Grant):
             self.news = news
         if self.wakeup:
             self.wakeup.set()
 
-    def take_news(self) -> Message | None:
+    def take_news(self) -> Grant | None:
         """Return a grant, or None. Raise an error that the reader got."""
         news, self.news = self.news, False
         if isinstance(news, Exception):
             raise news
-        return news if isinstance(news, Message) else None
+        return news if isinstance(news, Grant) else None
 
 
 class Inbox:
@@ -143,7 +142,7 @@ class Inbox:
         """Tell waiters of their grants: "ticket fence epoch" of each."""
         for ticket, fence_token, epoch in GRANT.findall(text):
             if waiter := self.waiters.get(int(ticket)):
-                waiter.tell(Message(int(fence_token), int(epoch) / 1000))
+                waiter.tell(Grant(int(fence_token), int(epoch) / 1000))
 
     def tell_all(self, news: Exception | bool) -> None:
         """Tell all waiters of an error, or (True) to ask again."""
@@ -166,8 +165,8 @@ class Inbox:
         groups = _by_bucket(tokens, lambda lock: lock)
         calls = []
         for group in groups:
-            of_locks = [" ".join(tokens[lock]) for lock in group]
-            calls.append(store.heartbeat(group, self.id, int(now * 1000), of_locks))
+            by_lock = [tokens[lock] for lock in group]
+            calls.append(store.heartbeat(group, self.id, int(now * 1000), by_lock))
         replies = yield Batch(tuple(calls), REPLY_TIMEOUT_SECONDS)
         missing = set(" ".join(map(text, replies)).split())
         for waiter in checked:
@@ -175,8 +174,8 @@ class Inbox:
                 waiter.tell(True)
 
 
-def acquire(request: AcquireRequest, deadline: float | None) -> Flow[Grant | None]:
-    """Acquire a lock, or return None if that fails until `deadline`.
+def acquire(request: AcquireRequest, deadline: float | None) -> Flow[Acquired | None]:
+    """Acquire a lock, or return None if it is not acquired by `deadline`.
 
     Args:
         request: The lock and its holder-to-be.
@@ -189,30 +188,31 @@ def acquire(request: AcquireRequest, deadline: float | None) -> Flow[Grant | Non
         while True:
             sent_at = clock.now()
             remaining = math.inf if deadline is None else deadline - sent_at
-            timeout = request.reply_timeout
+            reply_timeout = request.reply_timeout
             if remaining < math.inf:
-                timeout = timeout or REPLY_TIMEOUT_SECONDS
+                reply_timeout = reply_timeout or REPLY_TIMEOUT_SECONDS
                 if remaining > -math.inf:  # a caller that does not wait gets the full timeout
-                    timeout = min(max(remaining, FINAL_REPLY_TIMEOUT_SECONDS), timeout)
+                    limit = max(remaining, FINAL_REPLY_TIMEOUT_SECONDS)
+                    reply_timeout = min(limit, reply_timeout)
             address = ""
             if waiter and remaining > 0:
                 address = f"{waiter.inbox.id} {waiter.ticket} {int(sent_at * 1000)}"
-            call = store.acquire(request, address, timeout)
+            call = store.acquire(request, address, reply_timeout)
             request.may_arrive_late = True
             reply = yield call
             request.may_arrive_late = False
             if not isinstance(reply, int):
                 raise _refused(request, printable(text(reply)))
-            took_over, grant = reply < 0, None
+            took_over, acquired = reply < 0, None
             if reply and request.min_replicas:
                 reply = yield from _replicate(call, request)
             if reply:
-                grant = Grant(abs(reply), sent_at + request.lease, took_over=took_over)
+                acquired = Acquired(abs(reply), sent_at + request.lease, took_over=took_over)
             elif waiter and remaining > 0:
-                grant = yield from _await_grant(request, waiter, remaining)
-            if grant and clock.now() < grant.deadline:  # else the reply came too late
-                return grant
-            if grant and remaining <= 0:
+                acquired = yield from _await_grant(request, waiter, remaining)
+            if acquired and clock.now() < acquired.deadline:  # else the reply came too late
+                return acquired
+            if acquired and remaining <= 0:
                 raise RedisTimeoutError(
                     f"Redis replied after the lease of lock {request.keys.name!r} had expired, so "
                     "the lock was not acquired"
@@ -265,22 +265,24 @@ def _too_few_replicas(name: str, action: str, replicas: int, wanted: int) -> Con
     )
 
 
-def _await_grant(request: AcquireRequest, waiter: Waiter, remaining: float) -> Flow[Grant | None]:
+def _await_grant(
+    request: AcquireRequest, waiter: Waiter, remaining: float
+) -> Flow[Acquired | None]:
     """Wait for a grant, or until the waiter has to ask again."""
-    message = yield Wait(waiter, remaining)
+    grant = yield Wait(waiter, remaining)
     # The grant is younger than the request whose epoch it has. If that was recent, the grant is
     # still valid and a renewal confirms it in time. Otherwise the next call of the script confirms
     # it. An epoch in the future is forged.
-    if message is None or request.min_replicas or not request.renewal_confirms_grant:
+    if grant is None or request.min_replicas or not request.renewal_confirms_grant:
         return None
-    if not 0 <= clock.now() - message.since < request.grant_ttl / 2:
+    if not 0 <= clock.now() - grant.since < request.grant_ttl / 2:
         return None
-    deadline = message.since + request.grant_ttl
-    return Grant(message.fence_token, deadline, is_confirmed=False)
+    deadline = grant.since + request.grant_ttl
+    return Acquired(grant.fence_token, deadline, is_confirmed=False)
 
 
 def cleanup_failed_acquire(request: AcquireRequest, error: BaseException) -> Flow[bool]:
-    """Leave nothing behind after an acquisition that failed, and return whether that is sure."""
+    """Release what a failed acquisition may have left, and return whether that is certain."""
     if isinstance(error, RedisTimeoutError):
         return False  # Redis does not respond, so another request would have to wait, too.
     with suppress(RedisError):

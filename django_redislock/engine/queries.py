@@ -9,7 +9,7 @@ from operator import attrgetter
 from typing import TypeAlias
 
 from ..conf import conf
-from ..identity import read_info
+from ..identity import parse_payload
 from ..keys import BUCKETS, Keys, LockKeys
 from ..lua import NAMES, QUEUE, ROWS
 from ..names import check_name, could_match, matcher
@@ -26,7 +26,7 @@ from .parsing import (
     parse_replies,
     seconds,
 )
-from .store import REPLY_TIMEOUT_SECONDS
+from .timing import REPLY_TIMEOUT_SECONDS
 
 MAX_ROWS = 200
 """The locks that one round trip reads at most."""
@@ -147,7 +147,7 @@ def _read_names(
     """
     order, of_each = "sorted" if is_sorted else "scan", limit // len(cursors)
     calls = [
-        Call(NAMES, keys.inspect(bucket), (order, of_each, cursor, conf.history))
+        Call(NAMES, keys.of_bucket(bucket), (order, of_each, cursor, conf.history))
         for bucket, cursor in cursors.items()
     ]
     replies = yield Batch(tuple(calls), REPLY_TIMEOUT_SECONDS)
@@ -209,7 +209,7 @@ def _holding(token: str, record: str, now: int) -> Holding | None:
     parsed = parse_holder(record)
     if parsed.expires <= now:
         return None
-    info = read_info(parsed.info)
+    payload = parse_payload(parsed.payload)
     return Holding(
         token=token,
         fence_token=parsed.fence_token,
@@ -219,22 +219,22 @@ def _holding(token: str, record: str, now: int) -> Holding | None:
         acquired_at=moment(parsed.acquired),
         expires_at=moment(parsed.expires),
         ttl=(parsed.expires - now) / 1000,
-        holder=info.holder,
-        metadata=info.metadata,
-        renewed=info.renewed,
-        renews_later=info.renews_later,
+        holder=payload.holder,
+        metadata=payload.metadata,
+        renewed=payload.renewed,
+        renews_later=payload.renews_later,
     )
 
 
 def _waiter(arrived: str, record: str, now: int) -> Waiter:
     _, _, _, _, weight, _, lease, _, text = record.split(" ", 8)
     since = float(arrived) / 1000
-    info = read_info(text)
+    payload = parse_payload(text)
     return Waiter(
         since=moment(round(since)),
         waited=max(now - since, 0) / 1000,
         weight=number(weight),
         timeout=seconds(number(lease)),
-        holder=info.holder,
-        metadata=info.metadata,
+        holder=payload.holder,
+        metadata=payload.metadata,
     )

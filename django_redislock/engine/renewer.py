@@ -30,6 +30,7 @@ from .events import InterruptSafeEvent
 from .leases import Lease, should_renew
 from .operations import Flow
 from .runners import arun_dedicated, run_dedicated
+from .timing import GRANT_POLL_SECONDS
 
 logger = logging.getLogger("django_redislock")
 
@@ -44,10 +45,6 @@ RETRY_SECONDS = 1.0
 
 IDLE_SECONDS = 10.0
 """A renewer without a lease ends after this time."""
-
-GRANT_POLL_SECONDS = 0.4
-"""A renewer looks for unconfirmed grants this often. It is less than `CONFIRM_DELAY_SECONDS`.
-To wake it for each grant would cost more than the handover itself."""
 
 RELEASE_RETRY_SECONDS = 60.0
 """How long a release is retried in the background, or the lease if that is less."""

@@ -21,8 +21,6 @@ from ..keys import LockKeys
 from . import transport
 from .inbox import LoopInbox, ThreadInbox
 from .operations import (
-    CLEANUP_TIMEOUT_SECONDS,
-    REPLICA_WAIT_SECONDS,
     Batch,
     Call,
     Command,
@@ -35,6 +33,7 @@ from .operations import (
     Sleep,
     Wait,
 )
+from .timing import CLEANUP_TIMEOUT_SECONDS, REPLICA_WAIT_SECONDS
 from .transport import is_exhausted, node_for_key
 
 T = TypeVar("T")
@@ -62,7 +61,7 @@ def run(client: Client, flow: Flow[T]) -> T:
 async def arun(client: AsyncClient, flow: Flow[T]) -> T:
     """Async version of `run()`.
 
-    If the task is cancelled during a vital call, the flow gets the reply first, and then the
+    If the task is cancelled during an urgent call, the flow gets the reply first, and then the
     cancellation. If Redis does not reply in time, or after a second cancellation, the flow gets
     the cancellation at once.
     """
@@ -71,7 +70,7 @@ async def arun(client: AsyncClient, flow: Flow[T]) -> T:
         op = next(flow)
         while True:
             if cancelled:
-                if not (isinstance(op, Call) and op.vital):
+                if not (isinstance(op, Call) and op.urgent):
                     op = flow.throw(asyncio.CancelledError())
                     continue
                 op = replace(op, limit=min(op.limit or math.inf, CLEANUP_TIMEOUT_SECONDS))
@@ -95,17 +94,17 @@ async def arun(client: AsyncClient, flow: Flow[T]) -> T:
         raise
 
 
-def run_dedicated(dedicated: DedicatedClient, shared: Client, flow: Flow[T]) -> T:
+def run_dedicated(own: DedicatedClient, shared: Client, flow: Flow[T]) -> T:
     """Run a flow on the dedicated client that belongs to `shared`."""
-    client, old = dedicated.client_for(shared)
+    client, old = own.client_for(shared)
     if old:
         close(old)
     return run(client, flow)
 
 
-async def arun_dedicated(dedicated: DedicatedClient, shared: AsyncClient, flow: Flow[T]) -> T:
+async def arun_dedicated(own: DedicatedClient, shared: AsyncClient, flow: Flow[T]) -> T:
     """Async version of `run_dedicated()`."""
-    client, old = dedicated.client_for(shared)
+    client, old = own.client_for(shared)
     if old:
         await aclose(old)
     return await arun(client, flow)
@@ -139,7 +138,7 @@ def _perform(client: Client, op: Op) -> Any:
 async def _aperform(client: AsyncClient, op: Op) -> Any:
     match op:
         case Call():
-            return await (_acall_vital if op.vital else _acall)(client, op)
+            return await (_acall_urgent if op.urgent else _acall)(client, op)
         case Batch():
             return await _abatch(client, op)
         case Join():
@@ -194,44 +193,46 @@ def _loop_inbox(client: AsyncClient, keys: LockKeys) -> LoopInbox:
 
 
 def _call(client: Client, call: Call) -> Any:
-    urgent, once = call.vital, call.once
+    urgent, once = call.urgent, call.once
+    rest: Command = len(call.keys), *call.keys, *call.args
+    command: Command = "EVALSHA", call.script.sha, *rest
     try:
-        [reply] = transport.call(client, _by_digest([call]), call.limit, urgent=urgent, once=once)
+        [reply] = transport.call(client, [command], call.limit, urgent=urgent, once=once)
     except ConnectionError as error:
         # Others may use all connections of the pool, and wait for this release. So it does not
         # wait for them: nothing renews its lease any more.
-        extra = dedicated(client) if call.vital and is_exhausted(error) else client
+        extra = dedicated(client) if call.urgent and is_exhausted(error) else client
         if extra is client:
             raise
         try:
-            return _call(extra, replace(call, vital=False))
+            return _call(extra, replace(call, urgent=False))
         finally:
             close(extra)
-    if isinstance(reply, NoScriptError):
-        [reply] = transport.call(client, _by_source([call]), call.limit, urgent=urgent, once=once)
+    if isinstance(reply, NoScriptError):  # after a restart or SCRIPT FLUSH
+        command = "EVAL", call.script.source, *rest
+        [reply] = transport.call(client, [command], call.limit, urgent=urgent, once=once)
     if isinstance(reply, ResponseError):
         raise reply
     return reply
 
 
 async def _acall(client: AsyncClient, call: Call) -> Any:
-    urgent, once = call.vital, call.once
+    urgent, once = call.urgent, call.once
+    rest: Command = len(call.keys), *call.keys, *call.args
+    command: Command = "EVALSHA", call.script.sha, *rest
     try:
-        [reply] = await transport.acall(
-            client, _by_digest([call]), call.limit, urgent=urgent, once=once
-        )
+        [reply] = await transport.acall(client, [command], call.limit, urgent=urgent, once=once)
     except ConnectionError as error:
-        extra = dedicated(client) if call.vital and is_exhausted(error) else client  # see `_call`
+        extra = dedicated(client) if call.urgent and is_exhausted(error) else client  # see `_call`
         if extra is client:
             raise
         try:
-            return await _acall(extra, replace(call, vital=False))
+            return await _acall(extra, replace(call, urgent=False))
         finally:
             await aclose(extra)
     if isinstance(reply, NoScriptError):
-        [reply] = await transport.acall(
-            client, _by_source([call]), call.limit, urgent=urgent, once=once
-        )
+        command = "EVAL", call.script.source, *rest
+        [reply] = await transport.acall(client, [command], call.limit, urgent=urgent, once=once)
     if isinstance(reply, ResponseError):
         raise reply
     return reply
@@ -262,7 +263,6 @@ def _by_digest(calls: Iterable[Call]) -> list[Command]:
 
 
 def _by_source(calls: Iterable[Call]) -> list[Command]:
-    # The server does not know the digest after a restart or SCRIPT FLUSH.
     return [("EVAL", call.script.source, len(call.keys), *call.keys, *call.args) for call in calls]
 
 
@@ -275,10 +275,10 @@ def _wait_for_replicas(client: Any, batch: Batch) -> list[Command]:
     return [("WAIT", batch.replicas, max(1, round(seconds * 1000)))]  # 0 would wait indefinitely
 
 
-# Vital calls in a task that is cancelled
+# Urgent calls in a task that is cancelled
 
 
-async def _acall_vital(client: AsyncClient, call: Call) -> Any:
+async def _acall_urgent(client: AsyncClient, call: Call) -> Any:
     """Make a call. If the task is cancelled, make it once more to learn the reply.
 
     That takes at most `CLEANUP_TIMEOUT_SECONDS`, and a second cancellation ends it.

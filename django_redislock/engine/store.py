@@ -1,6 +1,6 @@
 """The Lua scripts as typed requests: one function per script builds its call."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -8,21 +8,12 @@ from ..conf import conf
 from ..keys import LockKeys
 from ..lua import ACQUIRE, FENCE, FORCE, HEARTBEAT, RELEASE, RENEW
 from .operations import Call
-
-WAITER_TTL_SECONDS = 1.75
-"""Waiters whose inbox had no heartbeat for this time are skipped."""
+from .timing import GRANT_TTL_SECONDS, REPLY_TIMEOUT_SECONDS, WAITER_TTL_SECONDS
 
 WAITER_TTL_MS = round(WAITER_TTL_SECONDS * 1000)
 
 NO_ADDRESS = "none 0 0"
 """The address of a caller that does not wait."""
-
-GRANT_TTL_SECONDS = 2.0
-"""The lease of a grant until its waiter confirms it. It is longer than `WAITER_TTL_SECONDS`: when
-a grant to a dead waiter expires, all waiters that died at the same time are skipped, too."""
-
-REPLY_TIMEOUT_SECONDS = 5.0
-"""After this time without a reply, a connection counts as dead."""
 
 RenewMode = Literal["renew", "set"]
 """``renew`` never shortens a lease. ``set`` sets when it expires."""
@@ -42,8 +33,8 @@ class AcquireRequest:
     lease: float
     """Seconds."""
 
-    info: str
-    """The JSON that describes the holder."""
+    payload: str
+    """The holder payload."""
 
     renewal_confirms_grant: bool = False
     """Whether a renewal confirms a grant, so that the waiter need not."""
@@ -56,8 +47,8 @@ class AcquireRequest:
     """The token of the hold to take over, or ""."""
 
     once: bool = False
-    """Whether not to send it again if the reply is lost: a repeated request does not tell whether
-    the first one took a hold over."""
+    """Whether not to send it again if the reply is lost: the reply to a repeated request does not
+    show whether the first one took a hold over."""
 
     min_replicas: int = 0
     """The number of replicas that must have the lock before it counts as acquired."""
@@ -83,7 +74,7 @@ def acquire(request: AcquireRequest, address: str, reply_timeout: float | None) 
         f"{round(min(GRANT_TTL_SECONDS, request.lease) * 1000)} {heartbeat_ms} "
         f"{address or NO_ADDRESS} {request.predecessor}"
     )
-    args = (keys.name, request.token, terms, request.info, conf.history)
+    args = (keys.name, request.token, terms, request.payload, conf.history)
     return Call(ACQUIRE, keys.all, args, limit=reply_timeout, once=request.once)
 
 
@@ -97,14 +88,17 @@ def release(
 ) -> Call:
     """Release a lock and hand it over, or leave its queue."""
     args = (keys.name, token, round(at_least_for * 1000), fence_token, conf.history)
-    return Call(RELEASE, keys.all, args, limit=reply_timeout, vital=True)
+    return Call(RELEASE, keys.all, args, limit=reply_timeout, urgent=True)
 
 
-def heartbeat(locks: Sequence[LockKeys], inbox: str, epoch: int, tokens: Sequence[str]) -> Call:
-    """Keep the waiters of an inbox alive. `locks` share a bucket, each with its `tokens`."""
+def heartbeat(
+    locks: Sequence[LockKeys], inbox: str, epoch: int, tokens_by_lock: Iterable[Sequence[str]]
+) -> Call:
+    """Keep the waiters of an inbox alive. `locks` share a bucket."""
     first = locks[0]
     of_locks = [key for each in locks for key in (each.lock, each.queue, each.waiting)]
     keys = (first.index, first.inboxes, first.locks, *of_locks, first.history)
+    tokens = map(" ".join, tokens_by_lock)
     return Call(HEARTBEAT, keys, (inbox, epoch, WAITER_TTL_MS, *tokens, conf.history))
 
 
@@ -133,4 +127,4 @@ def force_release(keys: LockKeys, token: str | None) -> Call:
     """Release a lock for all of its holders, or for the holder with that token."""
     args: tuple[Any, ...] = (keys.name, "" if token is None else f"h:{token}", conf.history)
     # If it was repeated, it could release the next holder, who may hold the lock by then.
-    return Call(FORCE, keys.all, args, limit=REPLY_TIMEOUT_SECONDS, vital=True, once=True)
+    return Call(FORCE, keys.all, args, limit=REPLY_TIMEOUT_SECONDS, urgent=True, once=True)

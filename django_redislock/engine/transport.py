@@ -100,14 +100,10 @@ def call(
             pool.release(connection)
             connection = None
         while True:
-            was_idle = connection is not None
+            was_kept = connection is not None
             if not connection:
                 connection = get_connection(pool, deadline, urgent=urgent)
-                # Since redis-py 7.0, a pool that listens for maintenance notifications hands out
-                # connections on which somebody left a reply unread.
-                listens = getattr(pool, "maint_notifications_enabled", None)
-                if listens and listens() and connection.can_read():
-                    connection.disconnect()
+                _discard_unread_reply(pool, connection)
             try:
                 if deadline is None and not once:
                     replies = connection.retry.call_with_retry(
@@ -118,7 +114,7 @@ def call(
                     replies = _attempt(connection, commands, deadline)
                 break
             except ConnectionError:
-                if not was_idle:
+                if not was_kept:
                     raise
                 pool.release(connection)  # the server may have closed it
                 connection = None
@@ -126,10 +122,9 @@ def call(
             _last_replies[pool] = time.monotonic()
         for reply in replies:
             if isinstance(reply, ResponseError) and is_readonly(reply):
-                connection.disconnect()  # new connections may lead to the new primary
-                if "inuse_connections" in signature(pool.disconnect).parameters:
-                    pool.disconnect(inuse_connections=False)  # redis-py 5 cannot, and would block
                 keeps = False
+                connection.disconnect()  # new connections may lead to the new primary
+                _disconnect_idle(pool)
         # redis-py marks connections to a server that will be replaced.
         if keeps and not getattr(connection, "should_reconnect", bool)():
             is_kept = True  # first, because an interrupt must not put it in two places
@@ -390,6 +385,19 @@ def get_connection(pool: Any, deadline: float | None = None, *, urgent: bool = F
             if not is_exhausted(error) or time.monotonic() > min(give_up, deadline or give_up):
                 raise
         time.sleep(POLL_INTERVAL_SECONDS)
+
+
+def _discard_unread_reply(pool: Any, connection: Any) -> None:
+    # Since redis-py 7.0, a pool that listens for maintenance notifications hands out connections
+    # on which somebody left a reply unread.
+    listens = getattr(pool, "maint_notifications_enabled", None)
+    if listens and listens() and connection.can_read():
+        connection.disconnect()
+
+
+def _disconnect_idle(pool: Any) -> None:
+    if "inuse_connections" in signature(pool.disconnect).parameters:  # redis-py 5 would block
+        pool.disconnect(inuse_connections=False)
 
 
 _last_replies: WeakKeyDictionary[Any, float] = WeakKeyDictionary()

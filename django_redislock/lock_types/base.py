@@ -41,12 +41,13 @@ from ..engine.leases import (
     register,
     unregister,
 )
-from ..engine.operations import CLEANUP_TIMEOUT_SECONDS, Flow, OnServer
+from ..engine.operations import Flow, OnServer
 from ..engine.renewer import Renewer, loop_renewer, thread_renewer
 from ..engine.runners import arun, run
 from ..engine.store import AcquireRequest, RenewMode
+from ..engine.timing import CLEANUP_TIMEOUT_SECONDS, FINAL_REPLY_TIMEOUT_SECONDS
 from ..exceptions import LockError, LockNotOwnedError
-from ..identity import Owner, SharedOwner, Task, caller, current_owner, info_text
+from ..identity import Owner, SharedOwner, Task, caller, current_owner, payload_text
 from ..introspection import is_async, is_generator, reject_deferred_result, signature_of
 from ..names import Template, check_name, is_short_name
 from ..signals import LOCK_SIGNALS
@@ -102,7 +103,7 @@ class BaseLock:
     (`auto_renewal`), and the lock expires after `timeout` seconds if the holder dies.
 
     A lock type sets `kind`, `capacity`, `weight` and `needed`. If it has several leases, it
-    overrides `_where` and `_acquire_leases`.
+    overrides `_targets` and `_acquire_leases`.
     """
 
     kind: ClassVar[str]
@@ -181,14 +182,18 @@ class BaseLock:
 
     @property
     def token(self) -> str | None:
-        """The lock token of the caller's hold, or None. Each acquisition has a new token."""
+        """The lock token of the caller's hold, or None. Each acquisition has a new token.
+
+        If the caller does not hold the lock, and one other user of this object does, it is the
+        token of that user, because `on_lost` is called in another thread or task.
+        """
         hold = self._visible_hold()
         return hold.token if hold else None
 
     @property
     def fence_token(self) -> int | None:
         """The fencing token of the caller's hold, or None. It is larger than the fencing token of
-        every earlier hold of the lock."""
+        every earlier hold of the lock. See `token` about other users of this object."""
         hold = self._visible_hold()
         return hold.fence_token if hold else None
 
@@ -255,7 +260,7 @@ class BaseLock:
     ) -> bool:
         who, in_loop = caller()
         owner = self._shared_owner or who
-        call = AcquireCall(owner, self._where(), deadline, token, thread_renewer, deadline)
+        call = AcquireCall(owner, self._targets(), deadline, token, thread_renewer, deadline)
         if in_loop and (deadline is None or deadline > clock.now()):
             # Django's own sync code makes the same exception.
             may_block = os.environ.get("DJANGO_ALLOW_ASYNC_UNSAFE")
@@ -291,7 +296,7 @@ class BaseLock:
         self, owner: Owner, deadline: float | None, token: str | None, block: object
     ) -> bool:
         self._refuse_release_on_commit()
-        call = AcquireCall(owner, self._where(), deadline, token, loop_renewer, deadline)
+        call = AcquireCall(owner, self._targets(), deadline, token, loop_renewer, deadline)
         try:
             hold = await self._arun(call.targets[0][0], self._acquire(call))
             if hold:
@@ -330,8 +335,8 @@ class BaseLock:
         try:
             self._holds.remove(hold)
             end_lease(lease)
-            grant = run(self._client(hold.server), protocol.acquire(request, -math.inf))
-            self._apply_results(hold, [lease], [grant is not None], "transfer")
+            acquired = run(self._client(hold.server), protocol.acquire(request, -math.inf))
+            self._raise_if_lost(hold, [lease], [acquired is not None], "transfer")
         except BaseException:
             release_in_background(lease)
             raise
@@ -549,39 +554,18 @@ class BaseLock:
         renewer = lease.renewer
         if call.token is not None:  # a release of an earlier hold may still be under way
             renewer.cancel_release(lease.keys.name, lease.token)
-        # An `at_least_for` that is longer than the timeout is the first lease. Renewals do not
-        # extend it, so Redis does not show them before it has passed.
-        is_late = self.auto_renewal and self.at_least_for > self.timeout
-        request = AcquireRequest(
-            keys=lease.keys,
-            token=lease.token,
-            kind=self.kind,
-            capacity=self.capacity,
-            weight=self.weight,
-            lease=max(self.timeout, self.at_least_for),
-            info=info_text(
-                self.metadata,
-                renewed="later" if is_late else self.auto_renewal,
-                on_conflict=self.on_conflict,
-                task=self.task,
-                owner=call.owner,
-            ),
-            renewal_confirms_grant=(
-                self.accepts_grants and self.auto_renewal and not self.at_least_for
-            ),
-            reply_timeout=self.reply_timeout,
-            predecessor=self.predecessor,
-            min_replicas=self.min_replicas,
-        )
+        request = self._request_for(lease, call)
         try:
-            grant = yield from protocol.acquire(request, deadline)
-            if grant and not grant.is_confirmed and not renewer.ensure_running():
+            acquired = yield from protocol.acquire(request, deadline)
+            if acquired and not acquired.is_confirmed and not renewer.ensure_running():
                 request.renewal_confirms_grant = False  # the second call confirms the grant
-                grant = yield from protocol.acquire(request, deadline)
-            if grant is None:
+                acquired = yield from protocol.acquire(request, deadline)
+            if acquired is None:
                 lease.end()
                 return False
-            lease.begin(grant.fence_token, grant.deadline, is_confirmed=grant.is_confirmed)
+            lease.begin(
+                acquired.fence_token, acquired.deadline, is_confirmed=acquired.is_confirmed
+            )
             register(lease, call.owner)
             renewer.watch(lease)
         except (GeneratorExit, LockError):
@@ -606,21 +590,47 @@ class BaseLock:
             server,
             server.keys.of(name),
             token,
-            self.timeout,
-            ref(call.owner),
-            self.kind,
-            self.weight,
-            self.auto_renewal,
-            self.at_least_for,
-            math.inf if self.max_hold is None else self.max_hold,
-            self.min_replicas,
-            self.drift,
-            self.reply_timeout,
+            seconds=self.timeout,
+            owner=ref(call.owner),
+            kind=self.kind,
+            weight=self.weight,
+            is_renewed=self.auto_renewal,
+            at_least_for=self.at_least_for,
+            max_hold=math.inf if self.max_hold is None else self.max_hold,
+            min_replicas=self.min_replicas,
+            drift=self.drift,
+            reply_timeout=self.reply_timeout,
             renewer=call.renewer(server, name, self.min_replicas),
             on_lost=signal_dispatch.report_loss,
         )
         call.leases.append(lease)
         return lease
+
+    def _request_for(self, lease: Lease, call: AcquireCall) -> AcquireRequest:
+        # An `at_least_for` that is longer than the timeout is the first lease. Renewals do not
+        # extend it, so Redis does not show them before it has passed.
+        is_late = self.auto_renewal and self.at_least_for > self.timeout
+        return AcquireRequest(
+            keys=lease.keys,
+            token=lease.token,
+            kind=self.kind,
+            capacity=self.capacity,
+            weight=self.weight,
+            lease=max(self.timeout, self.at_least_for),
+            payload=payload_text(
+                self.metadata,
+                renewed="later" if is_late else self.auto_renewal,
+                on_conflict=self.on_conflict,
+                task=self.task,
+                owner=call.owner,
+            ),
+            renewal_confirms_grant=(
+                self.accepts_grants and self.auto_renewal and not self.at_least_for
+            ),
+            reply_timeout=self.reply_timeout,
+            predecessor=self.predecessor,
+            min_replicas=self.min_replicas,
+        )
 
     def _can_reenter(self, lease: Lease) -> bool:
         """Return whether the caller, which holds the lease, may enter it again."""
@@ -643,6 +653,13 @@ class BaseLock:
         return weight > 0 and weight + self.weight > self.capacity
 
     # How it is released, and what happens after an error or an interrupt
+    #
+    #   release(), the end of a block   _leave, _aleave -> _release -> _release_lease
+    #   a commit                        _release_after_commit -> _release -> _release_lease
+    #   a failed acquisition            _release_unused -> _release_lease, without a cooldown
+    #   an error or an interrupt        _abandon (a hold), _abandon_call (an acquisition) or
+    #                                   _end_block (a block without a call of __exit__)
+    #                                   -> release_in_background: the renewer releases it
 
     def _leave(self, find_hold: Callable[[Owner], Hold | None]) -> None:
         """Release a hold. It is found inside the `try`, because an interrupt may come before."""
@@ -696,7 +713,7 @@ class BaseLock:
         flows = [(lease.server, self._release_lease(lease)) for lease in leases]
         try:
             results = yield from self._gather(flows, enough)
-            self._apply_results(hold, leases, results, "release")
+            self._raise_if_lost(hold, leases, results, "release")
         finally:
             signal_dispatch.released(self, hold)
 
@@ -767,7 +784,7 @@ class BaseLock:
             for lease in hold.leases
         ]
         results = yield from self._gather(flows, self.needed)
-        self._apply_results(hold, hold.leases, results, action)
+        self._raise_if_lost(hold, hold.leases, results, action)
         return True
 
     def _extend_lease(self, lease: Lease, seconds: float, *, replace: bool) -> Flow[bool]:
@@ -802,10 +819,10 @@ class BaseLock:
             renewer.watch(lease)
         return ttl > 0
 
-    def _apply_results(
+    def _raise_if_lost(
         self, hold: Hold, leases: Sequence[Lease], results: Sequence[bool | None], action: str
     ) -> None:
-        """Record which leases turned out to be lost, and raise if the hold is lost by that."""
+        """Record which leases were lost. Raises `LockLost` if too few are left."""
         for lease, is_held in zip(leases, results, strict=True):
             if is_held is False:
                 lease.renewer.forget(lease)
@@ -819,7 +836,7 @@ class BaseLock:
     def _snapshots(self, reply_timeout: float | None) -> Flow[list[LockInfo]]:
         flows = [
             (server, queries.get(server.keys, name, reply_timeout))
-            for server, name in self._where()
+            for server, name in self._targets()
         ]
         infos = yield from self._gather(flows, self.needed)
         return [info for info in infos if info]
@@ -856,7 +873,7 @@ class BaseLock:
 
     # The servers, the owner and the deadline
 
-    def _where(self) -> Sequence[Target]:
+    def _targets(self) -> Sequence[Target]:
         return [(self._server(), self.name)]
 
     _client: Callable[[Server], Any] = staticmethod(attrgetter("client"))
@@ -924,10 +941,10 @@ class BaseLock:
     def _blocking_info(self) -> Flow[LockInfo | None]:
         """Return a snapshot of the lock that is in the way, or None if Redis does not reply."""
         owner = self._owner()
-        for server, name in self._where():
+        for server, name in self._targets():
             if any(map(self._can_reenter, leases_of(owner, server, name))):
                 continue
-            flow = queries.get(server.keys, name, protocol.FINAL_REPLY_TIMEOUT_SECONDS)
+            flow = queries.get(server.keys, name, FINAL_REPLY_TIMEOUT_SECONDS)
             try:
                 [info] = yield from self._gather([(server, flow)], 1)
             except RedisError:

@@ -51,7 +51,7 @@ class MultiLock(BaseLock):
         tokens = {lease.keys.name: lease.fence_token for lease in hold.leases} if hold else {}
         return {name: tokens.get(name) for name in self.names}
 
-    def _where(self) -> Sequence[Target]:
+    def _targets(self) -> Sequence[Target]:
         server = self._server()
         return [(server, name) for name in self.names]
 

@@ -11,7 +11,7 @@ from ..engine.renewer import thread_renewer
 from ..engine.runners import run
 from ..engine.store import AcquireRequest
 from ..exceptions import LockError
-from ..identity import Task, info_text
+from ..identity import Task, payload_text
 from .base import BaseLock
 
 
@@ -48,10 +48,10 @@ class QueueLock:
         not repeated.
         """
         request = replace(self._request(seconds), predecessor=predecessor, once=True)
-        grant = self._reserve(request)
-        if grant and not grant.took_over:
+        acquired = self._reserve(request)
+        if acquired and not acquired.took_over:
             self.release()
-        return grant is not None and grant.took_over
+        return acquired is not None and acquired.took_over
 
     def set_lease(self, seconds: float) -> bool:
         """Hold the lock for `seconds` from now, and return whether the token holds it."""
@@ -91,7 +91,7 @@ class QueueLock:
         )
         thread_renewer(server, lock.name).release_later(lease)
 
-    def _reserve(self, request: AcquireRequest) -> protocol.Grant | None:
+    def _reserve(self, request: AcquireRequest) -> protocol.Acquired | None:
         self._cancel_release()
         try:
             return run(self.lock._server().client, protocol.acquire(request, -math.inf))
@@ -114,7 +114,7 @@ class QueueLock:
             capacity=lock.capacity,
             weight=lock.weight,
             lease=min(seconds, validators.MAX_LEASE_SECONDS),
-            info=info_text(
+            payload=payload_text(
                 self.metadata, renewed=False, on_conflict=lock.on_conflict, task=self.task
             ),
             min_replicas=lock.min_replicas,

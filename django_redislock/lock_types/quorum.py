@@ -76,7 +76,7 @@ class Quorum(BaseLock):
         hold = self._visible_hold()
         return max(0.0, hold.deadline - clock.now()) if hold else 0.0
 
-    def _where(self) -> Sequence[Target]:
+    def _targets(self) -> Sequence[Target]:
         servers = [server() for server in self._servers]
         _check_different(servers)
         return [(server, self.name) for server in servers]
@@ -103,7 +103,7 @@ class Quorum(BaseLock):
         by_token: defaultdict[str, list[Lease]] = defaultdict(list)
         for lease in filter(self._can_reenter, chain.from_iterable(own)):
             by_token[lease.token].append(lease)
-        # The latest one, in case that another one was lost without notice.
+        # The latest one, in case another one was lost without notice.
         for leases in sorted(by_token.values(), key=lambda each: -each[0].fence_token):
             if len(leases) >= self.needed:
                 return leases

@@ -95,6 +95,7 @@ def released(lock: "BaseLock", hold: Hold) -> None:
 def report_loss(lease: Lease, found_by_holder: bool) -> None:
     """Notify all holders that lost the lock with this lease, once for each lock object."""
     lost = [hold for hold in holds_of(lease) if hold.reports_loss()]
+    # Weak references without a callback to one object are one object.
     for hold in {id(hold.lock): hold for hold in reversed(lost)}.values():
         lock: BaseLock | None = hold.lock()
         logger.error(

@@ -5,11 +5,11 @@ local NAME, KIND, TOKEN, HOW, AT, RECORD = 2, 4, 6, 8, 10, 12 -- places of the v
 
 -- Parse the record of a holder. Return nil if it does not parse. The lease may have expired.
 local function parse_holder(record)
-  local weight, expires, fence, acquired, waited, lease, info_at =
+  local weight, expires, fence, acquired, waited, lease, payload_at =
     string.match(record or '', '^(%d+) (%d+) (%d+) (%d+) (%d+) (%d+) ()')
   expires = tonumber(expires)
-  if not weight or info_at > MAX_NUMBERS_BYTES or expires >= FENCE_ABOVE then return nil end
-  return tonumber(weight), expires, fence, acquired, waited, tonumber(lease), info_at
+  if not weight or payload_at > MAX_NUMBERS_BYTES or expires >= FENCE_ABOVE then return nil end
+  return tonumber(weight), expires, fence, acquired, waited, tonumber(lease), payload_at
 end
 
 -- Record that a hold ended at `at` (ms): it was 'released' or 'passed' on.

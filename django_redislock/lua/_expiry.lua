@@ -39,7 +39,7 @@ end
 
 -- Call this after a lease that would have expired at `before` ended or became shorter. If it was
 -- the last to expire, read the others to find the last one now.
-local function shorten(lock, before)
+local function refresh_expiry(lock, before)
   if lock.used > 0 and lock.latest == before then lock.soonest = 0 end
   remove_expired_holders(lock)
 end

@@ -14,7 +14,7 @@ end
 local function load(lock, token)
   local kind, capacity, used, soonest, latest, record = unpack(read(
     'HMGET', lock.key, 'kind', 'capacity', 'used', 'soonest', 'latest', 'h:' .. token))
-  local weight, expires, fence, acquired, waited, lease, info_at = parse_holder(record)
+  local weight, expires, fence, acquired, waited, lease, payload_at = parse_holder(record)
   local is_live = weight and expires > now
   lock.kind = kind or ''
   lock.capacity, lock.used = parse_number(capacity) or 0, parse_number(used) or 0
@@ -22,7 +22,7 @@ local function load(lock, token)
   lock.in_cooldown = is_live and lease == 0
   lock.holder = is_live and lease > 0 and {
     weight = weight, expires = expires, fence = fence, acquired = acquired, waited = waited,
-    lease = lease, info = string.sub(record, info_at), record = record,
+    lease = lease, payload = string.sub(record, payload_at), record = record,
   } or nil
   return lock
 end
@@ -49,7 +49,7 @@ local function save_holder(lock, token, holder)
     'soonest', lock.soonest, 'latest', lock.latest,
     'h:' .. token, holder.weight .. ' ' .. holder.expires .. ' ' .. holder.fence
       .. ' ' .. holder.acquired .. ' ' .. holder.waited .. ' ' .. holder.lease
-      .. ' ' .. holder.info)
+      .. ' ' .. holder.payload)
   set_expiry(lock, holder.lease > 0 or not is_alone)
   redis.call('ZADD', lock.index, lock.latest, lock.name)
 end
@@ -61,14 +61,15 @@ local function update_holder(lock, token, holder)
   save_holder(lock, token, holder)
 end
 
--- Make `token` a holder. `request` has its weight, lease and info, and `arrived` is in us. Return
--- the fencing token: larger than all earlier ones, also after the server lost its data.
+-- Make `token` a holder. `request` has its weight, lease and payload, and `arrived` is in us.
+-- Return the fencing token: larger than all earlier ones, even if the server lost its data, as long
+-- as its clock was not set back.
 local function add_holder(lock, token, request, arrived, expires)
   local fence = string.format('%.0f', math.max(now_us, last_fence(lock.index) + 1))
   lock.used = lock.used + request.weight
   save_holder(lock, token, {
     weight = request.weight, expires = expires, fence = fence, acquired = now_ms,
-    waited = waited_since(arrived), lease = request.lease, info = request.info,
+    waited = waited_since(arrived), lease = request.lease, payload = request.payload,
   })
   redis.call('ZADD', lock.index, fence, '')
   count(lock.history, 'acquired', now)

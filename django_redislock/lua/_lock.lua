@@ -8,11 +8,11 @@
 --              used            the total weight of the holders
 --              soonest         no lease expires before this time (ms)
 --              latest          no lease expires after this time (ms)
---              h:<token>       a holder: "weight expires fence acquired waited lease info".
+--              h:<token>       a holder: "weight expires fence acquired waited lease payload".
 --                              A lease of 0 means cooldown: released, but kept until `expires`
 --   queue    sorted set, the tokens of the waiters by arrival (us)
 --   waiting  hash, token -> waiter: "format inbox ticket capacity weight grant_ttl lease kind
---              info". A version that changes the other fields changes the number of the format
+--              payload". A version that changes the other fields changes the number of the format
 --   inboxes  prefix of the inboxes. The waiters of one process (or event loop) share an inbox:
 --              <inbox>        list. A script that makes a waiter a holder pushes a grant there:
 --                             "ticket fence epoch". The ticket is the number of the waiter
@@ -26,7 +26,7 @@
 --              refused  stream, acquisitions that were refused
 --              rates    hash, "<minute> <what>" -> number of events in that minute
 --
--- Times are by the clock of the server, in ms since the epoch. `info` is JSON, stored unread.
+-- Times are by the clock of the server, in ms since the epoch. `payload` is JSON, stored unread.
 --
 -- In every script the last of KEYS is the prefix `history`, and the last of ARGV is MAX_EVENTS:
 -- how many events each stream keeps (0: no history). With a history, the hash of a lock stays for

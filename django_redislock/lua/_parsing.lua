@@ -30,15 +30,15 @@ local WAITER_FORMAT = '2'
 -- Parse the record of a waiter. Return nil if it does not parse, or if the waiter is dead. The
 -- caller of the script is alive.
 local function parse_waiter(record, inboxes, is_caller)
-  local inbox, ticket, capacity, weight, grant_ttl, lease, kind, info_at =
+  local inbox, ticket, capacity, weight, grant_ttl, lease, kind, payload_at =
     string.match(record or '', '^' .. WAITER_FORMAT
       .. ' (%w+) (%d+) (%d+) (%d+) (%d+) (%d+) (%a+) ()')
-  if not inbox or info_at > MAX_NUMBERS_BYTES then return nil end
+  if not inbox or payload_at > MAX_NUMBERS_BYTES then return nil end
   local epoch = is_caller and '' or epoch_of(inboxes .. inbox)
   if not epoch then return nil end
   return {
     inbox = inboxes .. inbox, ticket = ticket, epoch = epoch, capacity = tonumber(capacity),
     weight = tonumber(weight), grant_ttl = tonumber(grant_ttl), lease = tonumber(lease),
-    kind = kind, info = string.sub(record, info_at),
+    kind = kind, payload = string.sub(record, payload_at),
   }
 end

@@ -13,7 +13,7 @@ local function record_refusal(lock, request, arrived)
   if MAX_EVENTS == '0' then return end
   redis.pcall('XADD', lock.history .. 'refused', 'MAXLEN', '~', MAX_EVENTS, '*',
     'name', lock.name, 'kind', lock.kind, 'weight', request.weight, 'at', now_ms,
-    'waited', waited_since(arrived), 'info', request.info)
+    'waited', waited_since(arrived), 'info', request.payload)
   count(lock.history, 'refused', now)
 end
 
@@ -36,6 +36,7 @@ local MESSAGE_TTL_MS = 2000 -- no grant lasts longer before it is confirmed
 
 -- Make the first waiters holders while they fit in. A waiter gets a short grant, which it has to
 -- confirm. The `caller` is here, so it gets a full lease. Return its fencing token, if it got one.
+-- A capacity of 0 means that the lock has no hash: then the first waiter decides.
 local function grant_to_waiters(lock, caller)
   local fence
   while lock.capacity == 0 or lock.used < lock.capacity do

@@ -1,10 +1,10 @@
 -- Acquire a lock, or join its queue.
 --
 -- KEYS   lock, queue, waiting, index, inboxes, history
--- ARGV   name, token, terms, info (JSON), MAX_EVENTS. `terms` are separated by spaces, because each
---        argument costs more than to parse a term: kind, capacity, weight, lease (ms), grant_ttl
---        (ms for which a grant lasts until it is confirmed), heartbeat (ms for which the inbox
---        counts as alive; 0: the caller does not wait), inbox, ticket, epoch (of the inbox),
+-- ARGV   name, token, terms, payload (JSON), MAX_EVENTS. `terms` are separated by spaces, because
+--        each argument costs more than to parse a term: kind, capacity, weight, lease (ms),
+--        grant_ttl (ms for which a grant lasts until it is confirmed), heartbeat (ms for which the
+--        inbox counts as alive; 0: the caller does not wait), inbox, ticket, epoch (of the inbox),
 --        predecessor (a token or '': if it holds the lock with the same weight, this call takes
 --        its hold over)
 --
@@ -20,7 +20,7 @@
 --> _lock.lua
 --> _events.lua
 
-local name, token, terms, info = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+local name, token, terms, payload = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local kind, capacity, weight, lease, others_at =
   string.match(terms, '^(%a+) (%d+) (%d+) (%d+) ()')
 local key, queue, index, history = KEYS[1], KEYS[2], KEYS[4], KEYS[6] -- faster than unpack()
@@ -35,7 +35,8 @@ if is_fast and redis.call('ZADD', index, 'GT', 'CH', expires, name, now_us, '') 
   redis.call('HSET', key,
     'kind', kind, 'capacity', capacity, 'used', weight, 'soonest', expires, 'latest', expires,
     'h:' .. token,
-    weight .. ' ' .. expires .. ' ' .. now_us .. ' ' .. now_ms .. ' 0 ' .. lease .. ' ' .. info)
+    weight .. ' ' .. expires .. ' ' .. now_us .. ' ' .. now_ms .. ' 0 ' .. lease .. ' '
+      .. payload)
   redis.call('PEXPIREAT', key, MAX_EVENTS ~= '0' and expires + HOUR_MS or expires)
   count(history, 'acquired', now)
   return tonumber(now_us)
@@ -49,7 +50,7 @@ end
 local grant_ttl, heartbeat, inbox, ticket, epoch, predecessor =
   string.match(terms, '^(%d+) (%d+) (%w+) (%d+) (%d+) (.*)$', others_at)
 capacity, heartbeat = tonumber(capacity), tonumber(heartbeat)
-local request = { weight = tonumber(weight), lease = tonumber(lease), info = info }
+local request = { weight = tonumber(weight), lease = tonumber(lease), payload = payload }
 local full_lease = now + lease
 local lock = load(lock_of_keys(name), token)
 
@@ -86,7 +87,7 @@ if predecessor ~= '' then
     leave_queue(lock, token)
     record_end(history, name, kind, predecessor, previous, 'passed', now_ms)
     lock.used = lock.used - its_weight
-    shorten(lock, its_expires)
+    refresh_expiry(lock, its_expires)
     return -add_holder(lock, token, request, now_us, full_lease)
   end
 end
@@ -111,7 +112,7 @@ if heartbeat == 0 and not is_room then return refuse() end
 
 redis.call('ZADD', queue, 'NX', now_us, token)
 redis.call('HSET', lock.waiting, token, table.concat({
-  WAITER_FORMAT, inbox, ticket, capacity, weight, grant_ttl, lease, kind, info }, ' '))
+  WAITER_FORMAT, inbox, ticket, capacity, weight, grant_ttl, lease, kind, payload }, ' '))
 if heartbeat > 0 then
   local alive = lock.inboxes .. inbox .. ':alive'
   redis.call('SET', alive, epoch, 'PX', heartbeat)

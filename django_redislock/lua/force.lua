@@ -32,6 +32,6 @@ for i = 1, #fields, 2 do
 end
 
 if chosen == '' then lock.used = 0 end -- also weight without a holder
-shorten(lock, last_expires)
+refresh_expiry(lock, last_expires)
 hand_over(lock)
 return removed

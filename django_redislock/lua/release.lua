@@ -87,12 +87,12 @@ if cooldown_ends > now then
   local before = holder.expires
   holder.lease, holder.expires = 0, cooldown_ends
   update_holder(lock, token, holder)
-  if cooldown_ends < before then shorten(lock, before) end
+  if cooldown_ends < before then refresh_expiry(lock, before) end
   return 1
 end
 
 lock.used = lock.used - holder.weight
 redis.call('HDEL', key, 'h:' .. token)
-shorten(lock, holder.expires)
+refresh_expiry(lock, holder.expires)
 hand_over(lock)
 return 1

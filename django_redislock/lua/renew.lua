@@ -24,7 +24,7 @@ local function renew(key, token, ms)
   holder.expires = now + ms
   if mode == 'renew' then holder.expires = math.max(holder.expires, before) end
   update_holder(lock, token, holder)
-  if holder.expires < before then shorten(lock, before) end
+  if holder.expires < before then refresh_expiry(lock, before) end
   return holder.expires - now
 end
 

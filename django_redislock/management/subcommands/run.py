@@ -14,7 +14,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandParser
 from redis.exceptions import RedisError
 
-from ...engine.store import REPLY_TIMEOUT_SECONDS
+from ...engine.timing import REPLY_TIMEOUT_SECONDS
 from ...exceptions import LockError, LockLost
 from ...health import unavailable_text
 from ...lock_state import primary_holder

@@ -23,7 +23,7 @@ from django_redislock import clock
 from django_redislock.engine import protocol as good_flows
 from django_redislock.engine import queries, store
 from django_redislock.engine.operations import Batch, Call, Flow, Join, Op, Wait
-from django_redislock.engine.protocol import Grant, Inbox
+from django_redislock.engine.protocol import Acquired, Inbox
 from django_redislock.engine.runners import _perform
 from django_redislock.engine.store import RenewMode
 from django_redislock.exceptions import LockError
@@ -134,10 +134,10 @@ class Worker:
             capacity=capacity or stage.capacity,
             weight=weight,
             lease=lease,
-            info="{}",
+            payload="{}",
             renewal_confirms_grant=renewed,
         )
-        self.granted: Grant | None = None
+        self.granted: Acquired | None = None
         self.robbed = False
         self.may_be_cancelled = False
         self.outcome: object = None
@@ -175,9 +175,9 @@ class Worker:
         flow = self.stage.flows.renew(self.request.keys, self.request.token, seconds, mode)
         left = self.stage.run(flow)
         if self.granted and believes and answered:
-            self.granted = Grant(self.granted.fence_token, sent + left) if left else None
+            self.granted = Acquired(self.granted.fence_token, sent + left) if left else None
 
-    def _acquire(self, until: float | None) -> Flow[Grant | None]:
+    def _acquire(self, until: float | None) -> Flow[Acquired | None]:
         self.may_be_cancelled = True
         try:
             self.granted = yield from self.stage.flows.acquire(self.request, until)

@@ -17,10 +17,10 @@ from greenlet import greenlet
 from django_redislock.identity import (
     SharedOwner,
     caller,
-    info_text,
     is_alive,
+    parse_payload,
+    payload_text,
     process_id,
-    read_info,
 )
 from django_redislock.snapshots import Holder
 from tests.tools import Child
@@ -37,7 +37,7 @@ GOOD: dict[str, Any] = {
 
 
 def test_a_payload_is_parsed_as_it_was_written() -> None:
-    payload = read_info(info_text({"order": [1, "ä"]}, renewed=True, on_conflict="skip"))
+    payload = parse_payload(payload_text({"order": [1, "ä"]}, renewed=True, on_conflict="skip"))
     thread = threading.current_thread().name
     holder = Holder(
         host=socket.gethostname(), pid=os.getpid(), thread=thread, process=process_id()
@@ -49,12 +49,12 @@ async def test_an_asyncio_task_is_identified_by_its_name() -> None:
     task = asyncio.current_task()
     assert task
     task.set_name("import")
-    assert read_info(info_text({}, renewed=True)).holder.thread == "import"
+    assert parse_payload(payload_text({}, renewed=True)).holder.thread == "import"
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "null", "3", '"h"', "[" * 100_000])
 def test_a_text_that_is_no_json_object_is_an_empty_payload(text: str) -> None:
-    assert read_info(text) == (Holder(), {}, False, "", False)
+    assert parse_payload(text) == (Holder(), {}, False, "", False)
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_a_text_that_is_no_json_object_is_an_empty_payload(text: str) -> None:
     ],
 )
 def test_a_field_of_another_type_is_left_out(part: str, value: object) -> None:
-    info = read_info(json.dumps(GOOD | {part: value}))
+    info = parse_payload(json.dumps(GOOD | {part: value}))
     parts = {name: good for name, good in GOOD.items() if name not in (part, "metadata")}
     assert info == (Holder(**parts), {}, False, "", False)
 

@@ -14,7 +14,7 @@ from django_redislock import LockInfo
 from django_redislock.engine.history import STREAMS
 from django_redislock.engine.parsing import pairs
 from django_redislock.engine.queries import _lock_infos, lock_rows
-from django_redislock.identity import info_text
+from django_redislock.identity import payload_text
 from django_redislock.keys import Keys
 from django_redislock.lua import (
     ACQUIRE,
@@ -99,7 +99,7 @@ class Lock:
         self, limit: int = 10, cursor: str = "0", order: str = "scan"
     ) -> tuple[str, int, list[str]]:
         """The next cursor, how many locks the bucket has, and its next names."""
-        reply = self.ask(NAMES, KEYS.inspect(A.bucket), order, limit, cursor)
+        reply = self.ask(NAMES, KEYS.of_bucket(A.bucket), order, limit, cursor)
         cursor, total, held = json.loads(reply)
         return cursor, total, [name for name, _ in held]
 
@@ -132,7 +132,7 @@ class Lock:
         metadata: int = 1,
     ) -> Any:
         args = (stream, name, count, before, age, metadata)
-        return json.loads(self.ask(HISTORY, KEYS.inspect(A.bucket), *args))
+        return json.loads(self.ask(HISTORY, KEYS.of_bucket(A.bucket), *args))
 
     def ends(self) -> list[tuple[str, str]]:
         """The token and the end of each hold: intended ends first, then the others."""
@@ -612,7 +612,7 @@ METADATA = {"a": [1, ',"renewed":', {"metadata": 2, "renewed": 3}], 'b,"metadata
 
 
 def test_the_history_can_be_read_without_metadata(recorded: Lock) -> None:
-    recorded.info = info_text(
+    recorded.info = payload_text(
         METADATA, renewed=True, on_conflict="skip", task=(',"metadata":', '"')
     )
     recorded.acquire("x")
@@ -624,7 +624,7 @@ def test_the_history_can_be_read_without_metadata(recorded: Lock) -> None:
     recorded.acquire("z")
     recorded.release("z")
     ended, broken, refused = (recorded.read_stream(stream, metadata=0)[1] for stream in STREAMS)
-    full = json.loads(info_text(METADATA, renewed=True, on_conflict="skip", task=("", "")))
+    full = json.loads(payload_text(METADATA, renewed=True, on_conflict="skip", task=("", "")))
     expected = full | {"task_name": ',"metadata":', "task_id": '"'}
     del expected["metadata"]
     z, y = (json.loads(pairs(entry)["holder"].split(" ", 6)[6]) for entry in ended)

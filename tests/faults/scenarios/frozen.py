@@ -5,7 +5,7 @@ import os
 import signal
 from typing import Any
 
-from django_redislock.engine.protocol import HEARTBEAT_SECONDS
+from django_redislock.engine.timing import HEARTBEAT_SECONDS
 from tests.fencing import postgres
 
 from ..checker import AT_ONCE

@@ -1,7 +1,6 @@
 """Processes that are killed."""
 
-from django_redislock.engine.protocol import HEARTBEAT_SECONDS
-from django_redislock.engine.store import WAITER_TTL_SECONDS
+from django_redislock.engine.timing import HEARTBEAT_SECONDS, WAITER_TTL_SECONDS
 from tests.servers import Node
 
 from ..crew import Client, Crew, kill_all

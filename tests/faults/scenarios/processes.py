@@ -21,7 +21,7 @@ from redis.exceptions import ResponseError
 from django_redislock import signals
 from django_redislock.clock import now
 from django_redislock.engine import protocol, runners
-from django_redislock.engine.protocol import HEARTBEAT_SECONDS
+from django_redislock.engine.timing import HEARTBEAT_SECONDS
 from tests.servers import Node
 from tests.tools import wait_until
 

@@ -15,7 +15,7 @@ from uuid import NAMESPACE_DNS, uuid5
 
 from django_redislock import LockError, locks
 from django_redislock.engine import store
-from django_redislock.identity import SharedOwner, info_text
+from django_redislock.identity import SharedOwner, payload_text
 from django_redislock.lock_types import base
 from tests.lock_tools import start
 from tests.tools import wait_until
@@ -47,7 +47,7 @@ HOLDERS: dict[SharedOwner, dict[str, Any]] = {}
 
 def invented_info(*args: Any, owner: Any, **options: Any) -> str:
     """Return the holder payload of an invented holder."""
-    return json.dumps(json.loads(info_text(*args, owner=owner, **options)) | HOLDERS[owner])
+    return json.dumps(json.loads(payload_text(*args, owner=owner, **options)) | HOLDERS[owner])
 
 
 class Visit:
@@ -187,7 +187,7 @@ def busy_shop(server: TimedServer) -> Iterator[None]:
     # A long TTL, so that no waiter counts as dead when the clock jumps.
     with (
         patch.object(store, "WAITER_TTL_MS", 3_600_000),
-        patch.object(base, "info_text", invented_info),
+        patch.object(base, "payload_text", invented_info),
     ):
         shop.open()
         try:

@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from django_redislock.engine.store import REPLY_TIMEOUT_SECONDS
+from django_redislock.engine.timing import REPLY_TIMEOUT_SECONDS
 from django_redislock.lua import NAMES
 from django_redislock.testing import EmbeddedServer
 from tests.commands import Terminal, run_process

@@ -1,0 +1,36 @@
+"""The times that depend on each other, in seconds.
+
+A waiter sends heartbeats. Without one for `WAITER_TTL_SECONDS` it counts as dead. A grant lasts
+for `GRANT_TTL_SECONDS`. Until then, its waiter or the renewer must confirm it.
+"""
+
+HEARTBEAT_SECONDS = 0.5
+"""Between two heartbeats of an inbox."""
+
+WAITER_TTL_SECONDS = 1.75
+"""Waiters whose inbox had no heartbeat for this time are skipped."""
+
+GRANT_TTL_SECONDS = 2.0
+"""The lease of a grant until it is confirmed. It is longer than `WAITER_TTL_SECONDS`: when a grant
+to a dead waiter expires, all waiters that died at the same time are skipped, too."""
+
+CONFIRM_DELAY_SECONDS = 0.5
+"""The renewer confirms a grant after this time. A lock that is released earlier needs no
+renewal."""
+
+GRANT_POLL_SECONDS = 0.4
+"""A renewer looks for unconfirmed grants this often. It is less than `CONFIRM_DELAY_SECONDS`. To
+wake it for each grant would cost more than the handover itself."""
+
+REPLY_TIMEOUT_SECONDS = 5.0
+"""After this time without a reply, a connection counts as dead."""
+
+FINAL_REPLY_TIMEOUT_SECONDS = 0.5
+"""How long the reply to the last request of a wait may take."""
+
+CLEANUP_TIMEOUT_SECONDS = 1.0
+"""How long the reply to an urgent call may take after its task was cancelled, and to the release
+that follows an acquisition that failed."""
+
+REPLICA_WAIT_SECONDS = 1.0
+"""The wanted number of replicas must confirm a write within this time."""
