@@ -20,7 +20,17 @@ from .engine.timing import REPLY_TIMEOUT_SECONDS
 from .health import Health, examine, ping, unreached
 from .identity import Owner, current_owner
 from .keys import Keys
-from .lock_types import Atomic, MultiLock, Mutex, Options, Quorum, ReadLock, Semaphore, WriteLock
+from .lock_types import (
+    Atomic,
+    MultiLock,
+    Mutex,
+    Options,
+    Quorum,
+    ReadLock,
+    Semaphore,
+    WriteLock,
+    signal_dispatch,
+)
 from .lock_types.calling_task import for_calling_task
 from .lock_types.errors import lost, not_owned
 from .names import check_name, check_names, matcher
@@ -411,8 +421,13 @@ class LockManager:
 
     def _send_force_released(self, name: str, tokens: tuple[str, ...], user: object) -> int:
         if tokens:
-            lock_force_released.send_robust(
-                sender=type(self), using=self.alias, name=name, tokens=tokens, user=user
+            signal_dispatch.send(
+                lock_force_released,
+                sender=type(self),
+                using=self.alias,
+                name=name,
+                tokens=tokens,
+                user=user,
             )
         return len(tokens)
 

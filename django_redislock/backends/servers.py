@@ -210,9 +210,18 @@ class Servers(dict[str | None, Server]):
 servers = Servers()
 
 
+CONNECTION_SETTINGS = {
+    "CACHES",
+    "REDISLOCK_ASYNC_CLIENT",
+    "REDISLOCK_CACHE",
+    "REDISLOCK_CLIENT",
+    "REDISLOCK_PREFIX",
+}
+
+
 @receiver(setting_changed)
 def _forget_servers(*, setting: str, **kwargs: object) -> None:
-    if setting == "CACHES" or setting.startswith("REDISLOCK_"):
+    if setting in CONNECTION_SETTINGS:
         servers.clear()
 
 

@@ -209,7 +209,7 @@ def _ended(entry: Entry) -> Event:
     return replace(
         _event(entry, printable(entry["how"]), record.payload, record.weight, record.waited),
         acquired_at=acquired_at,
-        held=(_time(entry["at"]) - acquired_at).total_seconds(),
+        held=max(0.0, (_time(entry["at"]) - acquired_at).total_seconds()),
         fence_token=record.fence_token,
     )
 

@@ -140,14 +140,18 @@ class Lease:
             self.due, self.due_tolerance = min(self.due, self._began + CONFIRM_DELAY_SECONDS), 0.0
 
     def set_deadline(self, deadline: float) -> None:
-        """Record when the lease expires in Redis. Its renewal is due after a third of the time."""
+        """Record when the lease expires in Redis.
+
+        Its renewal is due after a third of the time, and of `seconds`: a longer lease, after an
+        extension or because of `at_least_for`, must not delay the notice of a loss.
+        """
         now, (drift, seconds) = clock.now(), self.drift
         deadline -= (deadline - now) * drift + seconds
         self.deadline = min(deadline, self.max_deadline)
         self.needs_renewal = self.is_renewed and deadline < self.max_deadline
-        remaining = self.deadline - now
-        self.due = self.deadline - remaining * 2 / 3 if self.needs_renewal else self.deadline
-        self.due_tolerance = remaining / 10
+        span = min(self.deadline - now, self.seconds)
+        self.due = now + span / 3 if self.needs_renewal else self.deadline
+        self.due_tolerance = span / 10
 
     def apply_renewal(self, sent_at: float, ttl: float) -> None:
         """Apply the reply to a renewal.
@@ -309,6 +313,7 @@ class Hold:
     # The renewers of several servers may find the loss.
     _loss_reported: Any = field(default_factory=threading.Lock, init=False)
     _aborted_task: "asyncio.Task[object] | None" = field(default=None, init=False)
+    _cancellations: int = field(default=0, init=False)
 
     def enter(self) -> None:
         """Use the leases. First store the hold where it is found after an interrupt in here."""
@@ -318,6 +323,8 @@ class Hold:
                 # It counts from here, because the caller has all leases that it needs.
                 lease.max_deadline = clock.now() + lease.max_hold
             lease.holds = (*lease.holds, ref(self))
+        if isinstance(self.owner, asyncio.Task):
+            self._cancellations = self.owner.cancelling()
         if self.is_first:
             # Not __del__: it would also run after a release, and could swallow an interrupt.
             warn = partial(_warn_dropped, self.leases, self.needed)
@@ -382,13 +389,14 @@ class Hold:
         """Withdraw the cancellation by `abort()`, as `asyncio.timeout` does.
 
         Returns:
-            Whether one of the errors is that cancellation, and nobody else asked for one.
+            Whether one of the errors is that cancellation, and nobody else has asked for one since
+            the acquisition.
         """
         task, self._aborted_task = self._aborted_task, None
         if task is None:
             return False
-        others = task.uncancel()
-        return not others and any(isinstance(each, asyncio.CancelledError) for each in errors)
+        has_others = task.uncancel() > self._cancellations
+        return not has_others and any(isinstance(each, asyncio.CancelledError) for each in errors)
 
 
 def holds_of(lease: Lease) -> list[Hold]:

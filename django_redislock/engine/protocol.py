@@ -357,7 +357,9 @@ def release_all(
     Returns:
         Each lease with the result of its `release()`, or with the error reply of Redis.
     """
-    calls = tuple(store.release(lease.keys, lease.token) for lease in leases)
+    calls = tuple(
+        store.release(lease.keys, lease.token, at_least_for=lease.at_least_for) for lease in leases
+    )
     replies = yield Batch(calls, reply_timeout, apart=True)
     return [
         (lease, reply if isinstance(reply, Exception) else reply == 1)

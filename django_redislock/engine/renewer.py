@@ -46,8 +46,8 @@ RETRY_SECONDS = 1.0
 IDLE_SECONDS = 10.0
 """A renewer without a lease ends after this time."""
 
-RELEASE_RETRY_SECONDS = 60.0
-"""How long a release is retried in the background, or the lease if that is less."""
+RELEASE_RETRY_SECONDS = 3600.0
+"""How long a release is retried in the background, or until the lease ends if that is sooner."""
 
 LATE_REQUEST_SECONDS = 5.0
 """A server that was paused may still execute an acquisition for this time after it replied
@@ -116,9 +116,11 @@ class Renewer:
 
     def release_later(self, lease: Lease) -> None:
         """Release a lease in the background, and retry until the server responds."""
-        # The lease has ended. Its deadline is now the limit for the release.
+        # The lease has ended. Its deadline is now the limit for the release. A request without a
+        # reply may have begun a lease just now.
         lease.due = clock.now()
-        lease.deadline = lease.due + min(lease.seconds, RELEASE_RETRY_SECONDS)
+        longest = max(lease.deadline - lease.due, lease.seconds, lease.at_least_for)
+        lease.deadline = lease.due + min(longest, RELEASE_RETRY_SECONDS)
         self._to_release[lease.keys.name, lease.token] = lease
         with suppress(RuntimeError):  # no thread can be started, so the lease expires
             self.wake()

@@ -578,7 +578,7 @@ class BaseLock:
                 released = yield from protocol.cleanup_failed_acquire(request, error)
             finally:  # a second interrupt or cancellation may end that, too
                 if not released:
-                    renewer.release_later(lease)
+                    release_in_background(lease, unused=True)
             raise
         if lease.state is State.ENDED:  # the caller was interrupted in another thread
             yield from self._release_lease(lease, unused=True)
@@ -672,9 +672,9 @@ class BaseLock:
                     lease.pending_commits += 1
                 transactions.when_it_ends(database, partial(self._release_after_commit, hold))
                 return
-            run(self._client(hold.server), self._release(hold))
-            # After the release, because a waiter waits for it.
-            transactions.warn_if_open(self.name)
+            # Warn after the release, because a waiter waits for it.
+            if run(self._client(hold.server), self._release(hold)):
+                transactions.warn_if_open(self.name)
         except BaseException as error:
             if hold is None and not isinstance(error, LockNotOwnedError):  # an interrupt
                 hold = self._holds.of(self._owner())
@@ -707,13 +707,15 @@ class BaseLock:
                 *(self.name, error_text(error)),
             )
 
-    def _release(self, hold: Hold) -> Flow[None]:
+    def _release(self, hold: Hold) -> Flow[bool]:
+        """Leave a hold, and return whether that released the lock: another hold may use it."""
         leases = hold.leave()
         enough = len(leases) - self.needed + 1  # then fewer than needed may still be held
         flows = [(lease.server, self._release_lease(lease)) for lease in leases]
         try:
             results = yield from self._gather(flows, enough)
             self._raise_if_lost(hold, leases, results, "release")
+            return bool(leases)
         finally:
             signal_dispatch.released(self, hold)
 
@@ -967,11 +969,8 @@ def end_lease(lease: Lease) -> None:
 
 
 def release_in_background(lease: Lease, *, unused: bool = False) -> None:
-    """End a lease, and let its renewer release it.
-
-    If the lock has an `at_least_for`, its lease, which is not shorter, expires instead. That does
-    not apply to a lease that was acquired, but not used.
-    """
+    """End a lease, and let its renewer release it. An unused one has no cooldown."""
     end_lease(lease)
-    if unused or not lease.at_least_for:
-        lease.renewer.release_later(lease)
+    if unused:
+        lease.at_least_for = 0
+    lease.renewer.release_later(lease)

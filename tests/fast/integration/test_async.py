@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import warnings
+from contextlib import suppress
 from contextvars import ContextVar
 from datetime import timedelta
 from functools import partial
@@ -352,6 +353,20 @@ async def test_a_lost_lock_aborts_the_task_that_holds_it():
         await task
     assert not task.cancelled()
     assert task.cancelling() == 0
+
+
+async def test_a_cancellation_before_the_acquisition_does_not_hide_the_loss():
+    async def use():
+        asyncio.current_task().cancel()
+        with suppress(asyncio.CancelledError):
+            await asyncio.sleep(0)
+        await hold_until_cancelled()
+
+    task = asyncio.create_task(use())
+    await asyncio.to_thread(wait_until, lambda: locks.get("a"))
+    assert await locks.aforce_release("a") == 1
+    with pytest.raises(LockLost):
+        await task
 
 
 async def test_a_cancellation_with_another_cause_is_not_reported_as_a_lost_lock():

@@ -54,6 +54,14 @@ def test_a_lock_is_released_where_it_was_acquired(redis_server):
     assert locks.get("a") is None
 
 
+def test_a_holder_is_known_after_a_setting_that_concerns_no_connection_has_changed():
+    with locks.lock("a"), override_settings(REDISLOCK_TIMEOUT=7, REDISLOCK_HISTORY=0):
+        locks.assert_held("a")
+        with locks.lock("a", reentrant=True, blocking=False):
+            pass
+        locks.assert_held("a")
+
+
 def test_a_change_of_the_default_lease_applies_at_once():
     assert locks.lock("a").timeout == 30.0
     with override_settings(REDISLOCK_TIMEOUT=7):

@@ -217,6 +217,19 @@ def test_a_callback_or_a_receiver_that_fails_does_not_stop_renewal(caplog, on_lo
         assert lock.lost
 
 
+@pytest.mark.parametrize(("options", "extension"), [({}, 28), ({"at_least_for": 30}, None)])
+def test_a_longer_lease_does_not_delay_the_notice_of_a_loss(moving_clock, options, extension):
+    lock = locks.lock("a", timeout=3, **options)
+    assert lock.acquire()
+    if extension:
+        lock.extend(extension)
+    assert locks.force_release("a") == 1
+    moving_clock.forward(1.1)
+    assert lock.lost
+    with pytest.raises(LockLost):
+        lock.release()
+
+
 def test_no_renewal_starts_in_a_loop_that_closes(caplog):
     async def use(inside, leave):
         async with locks.lock("a"):

@@ -100,17 +100,36 @@ def test_a_release_is_repeated_at_limited_intervals(own_locks, own_server):
     assert book.seconds_to_next() > 0.3
 
 
-def test_a_release_that_failed_does_not_shorten_at_least_for(own_locks, own_redis):
-    lock = own_locks.lock("a", at_least_for=60)
+def test_a_release_that_failed_does_not_shorten_at_least_for(own_locks, own_redis, moving_clock):
+    lock = own_locks.lock("a", timeout=300, at_least_for=60)
     assert lock.acquire()
     token = lock.token
     own_redis.config_set("min-replicas-to-write", 1)
     with pytest.raises(ResponseError, match="NOREPLICAS"):
         lock.release()
     own_redis.config_set("min-replicas-to-write", 0)
-    assert not thread_renewer(lock._server(), "a")._to_release
-    assert own_locks.get("a").token == token
+    moving_clock.forward(2)
+    info = own_locks.get("a")
+    assert (info.state, info.token) == ("cooldown", token)
+    assert 50 < info.ttl <= 60
     assert own_locks.force_release("a") == 1
+
+
+@pytest.mark.parametrize(("timeout", "extension"), [(2, 300), (300, None)])
+def test_a_release_is_repeated_as_long_as_redis_keeps_the_lease(
+    own_locks, own_redis, moving_clock, timeout, extension
+):
+    lock = own_locks.lock("a", timeout=timeout)
+    assert lock.acquire()
+    if extension:
+        lock.extend(extension)
+    own_redis.config_set("min-replicas-to-write", 1)
+    with pytest.raises(ResponseError, match="NOREPLICAS"):
+        lock.release()
+    moving_clock.forward(100)
+    own_redis.config_set("min-replicas-to-write", 0)
+    moving_clock.forward(2)
+    assert own_locks.get("a") is None
 
 
 def test_pending_releases_do_not_delay_the_report_of_a_loss(own_locks):

@@ -320,6 +320,19 @@ def test_a_coroutine_function_as_receiver_has_no_effect(caplog):
     assert locks.get("a") is None
 
 
+async def test_a_coroutine_function_as_receiver_does_not_break_a_forced_release(caplog):
+    async def listen(**about):
+        pass
+
+    lock = locks.lock("a")
+    await lock.aacquire()
+    with listening(signals.lock_force_released, listen):
+        assert await locks.aforce_release("a") == 1
+    assert "Signal not sent: name='a'" in caplog.text
+    with pytest.raises(LockLost):
+        await lock.arelease()
+
+
 # The end of a hold
 
 

@@ -151,6 +151,15 @@ def test_a_release_inside_a_transaction_warns_once(warnings):
 
 
 @real
+def test_leaving_a_lock_that_is_still_held_does_not_warn(warnings):
+    with locks.lock("a", reentrant=True) as lock:
+        with transaction.atomic(), lock:
+            pass
+        assert warnings() == []
+        assert locks.get("a")
+
+
+@real
 def test_atomic_acquires_the_lock_before_the_transaction(warnings):
     seen = []
     with locks.atomic("a", timeout=5) as lock:
