@@ -200,9 +200,7 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         if details.alias != aliases[0].name:  # an alias that cannot be read may have the lock, too
             self._warn(request, *failures)
         details = lock_page.add_shares(request, row, details, others)
-        may_release, history_url = self._may_release(request)(row), ""
-        if self._has_log_entries(request, name):
-            history_url = self._address("history", name, using=row.elsewhere)
+        may_release = self._may_release(request)(row)
         context = {
             **lock_page.context(request, self.admin_site, details, row, may_release),
             "title": str(row),
@@ -210,7 +208,7 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
             "change": True,
             # Django before 6.1 draws the object tools inside the content block.
             "tools_in_content": django.VERSION < (6, 1),
-            "history_url": history_url,
+            "history_url": self._address("history", name, using=row.elsewhere),
         }
         return self._page(request, "detail", **context | (extra_context or {}))
 
@@ -218,8 +216,18 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
     def history_view(
         self, request: HttpRequest, object_id: str, extra_context: Any = None
     ) -> HttpResponse:
+        """Show the entries of a lock in the log of admin actions. Leave out the cache aliases on
+        which the user may not see the lock."""
         name = _valid_name(unquote_name(object_id))
-        pages = Paginator(self._log_entries(request, name), 100)
+        entries = _log_model().objects.filter(content_type__app_label=self.opts.app_label)
+        entries = entries.filter(object_id=name).select_related("user").order_by("action_time")
+        matches = self._visible(request).matches
+        shown = [each for each in settings.CACHES if matches(ActiveLock.of(name, each, None))]
+        if len(shown) < len(settings.CACHES):
+            heads = starmap(holders.log_head, product(holders.LOG_EVENTS, shown))
+            conditions = (Q(change_message__startswith=head) for head in heads)
+            entries = entries.filter(reduce(or_, conditions, Q(pk=None)))
+        pages = Paginator(entries, 100)
         page = pages.get_page(request.GET.get(PAGE_VAR))
         context = {
             "action_list": page,
@@ -227,30 +235,6 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
             "pagination_required": pages.num_pages > 1,
         }
         return super().history_view(request, quote(name), context | (extra_context or {}))
-
-    def _log_entries(self, request: HttpRequest, name: str) -> Any:
-        """Return the entries of a lock in the log of admin actions. Leave out the cache aliases on
-        which the user may not see the lock."""
-        entries = _log_model().objects.filter(content_type__app_label=self.opts.app_label)
-        entries = entries.filter(object_id=name).select_related("user").order_by("action_time")
-        matches = self._visible(request).matches
-        shown = [each for each in settings.CACHES if matches(ActiveLock.of(name, each, None))]
-        if len(shown) == len(settings.CACHES):
-            return entries
-        heads = starmap(holders.log_head, product(holders.LOG_EVENTS, shown))
-        return entries.filter(
-            reduce(or_, (Q(change_message__startswith=head) for head in heads), Q(pk=None))
-        )
-
-    def _has_log_entries(self, request: HttpRequest, name: str) -> bool:
-        """Return whether the log has entries that the user may see. One that cannot be read has
-        none, so that it does not hide the lock."""
-        try:
-            with transaction.atomic(using=router.db_for_read(_log_model())):
-                return bool(self._log_entries(request, name).exists())
-        except LOG_ERRORS:
-            logger.exception("Admin log not read: name=%r", name)
-            return False
 
     # The dashboard
 
