@@ -48,7 +48,7 @@ from .addresses import URL_PREFIX, page_address, unquote_name
 from .changelist import FILTERS, LockChangeList, LockPaginator, checked
 from .holders import HolderCheck, ShownHolder
 from .queryset import LockQuerySet
-from .reading import Alias, aliases_of, read_locks
+from .reading import aliases_of, read_locks
 from .tasks import can_be_revoked, revoke
 
 logger = logging.getLogger("django_redislock")
@@ -181,25 +181,21 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         if request.method not in ("GET", "HEAD"):
             raise PermissionDenied
         name, manager = _valid_name(unquote_name(object_id)), _manager_of(request)
-        aliases = aliases_of(request)
-        if "using" in request.GET:  # a link in Django's log of actions has no alias
-            named = (each for each in aliases if each.name == manager.alias)
-            # Of several aliases of one server, only the first was asked.
-            aliases = (next(named, Alias(manager.alias, manager)),)
-        details, *others = lock_page.find_lock(aliases, name)
+        details, *others = lock_page.find_lock(request, manager, name)
         row = ActiveLock.of(name, details.alias, details.info)
         if not self._visible(request).matches(row):
             raise PermissionDenied
-        failures = [holders.failure_text(each.name, each.error) for each in aliases if each.error]
+        failed = [(each.name, each.error) for each in aliases_of(request) if each.error]
+        failures = [holders.failure_text(*each) for each in failed]
         if not (details.info or details.events):
             text = _("“%(name)s” is not locked now.")
-            if failures:
+            if failures and "using" not in request.GET:
                 text = _("“%(name)s” is not locked on the cache aliases that can be read.")
             self._warn(request, text % {"name": row})
             return HttpResponseRedirect(self._list_url())
-        if details.alias != aliases[0].name:  # an alias that cannot be read may have the lock, too
+        if details.alias != manager.alias:  # an alias that cannot be read may have the lock, too
             self._warn(request, *failures)
-        details = lock_page.add_shares(request, row, details, others)
+        details = lock_page.add_shares(row, details, others)
         may_release = self._may_release(request)(row)
         context = {
             **lock_page.context(request, self.admin_site, details, row, may_release),

@@ -56,7 +56,7 @@ def ask_all(
             return [ask(aliases[0].manager)]
         except UNREADABLE as error:
             return [error]
-    executor = ThreadPoolExecutor(len(aliases) or 1, thread_name_prefix="redislock-admin")
+    executor = ThreadPoolExecutor(len(aliases), thread_name_prefix="redislock-admin")
     answers = [None if each.error else executor.submit(ask, each.manager) for each in aliases]
     executor.shutdown(wait=False)
     wait(filter(None, answers), seconds)
