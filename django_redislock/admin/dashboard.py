@@ -39,7 +39,6 @@ MAX_READ = 1000  # locks: those whose leases end first
 MAX_EVENTS = 1200  # of each stream of each bucket. By default, no stream has more
 MAX_PROBLEMS = 10  # that are listed: the latest
 PROBLEMS = ("expired", "forced", "lost")  # outcomes
-RATES = ("acquired", "refused", *PROBLEMS)  # events that are counted for each minute
 RATE_PIXELS = 64  # the height of one series with its heading
 
 
@@ -194,7 +193,7 @@ def chart(
 
 def rate_chart(rates: Rates) -> SimpleNamespace:
     """Return the rates, each drawn on a scale of its own, without events that did not happen."""
-    counts = {what: rates.counts[what] for what in RATES if any(rates.counts.get(what, ()))}
+    counts = {what: found for what, found in rates.counts.items() if any(found)}
     series = [
         SimpleNamespace(
             what=what,
