@@ -34,7 +34,7 @@ from django.urls import URLPattern, path
 from django.utils.text import capfirst
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
-from redis.exceptions import AuthenticationError, AuthorizationError, NoPermissionError, RedisError
+from redis.exceptions import RedisError
 
 from ..advice import quorum_text
 from ..lock_state import is_queued, state_of_holding
@@ -55,9 +55,6 @@ logger = logging.getLogger("django_redislock")
 
 LOG_ERRORS = (DatabaseError, InterfaceError, ValueError)
 """Errors of a log table that takes no entry. PostgreSQL's driver raises `ValueError` for a NUL."""
-
-LASTING_ERRORS = (AuthenticationError, AuthorizationError, ImproperlyConfigured, NoPermissionError)
-"""Errors that last until the settings or the rights on the server are changed."""
 
 COLUMNS_KEY = "redislock_columns"  # in the session: the columns that the user has chosen
 
@@ -459,7 +456,6 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         context = {
             "title": _("Locks are not available"),
             "error": holders.failure_text(alias, error),
-            "can_retry": not isinstance(error, LASTING_ERRORS),
             "others": [each for each in answering if each != alias],
         }
         return self._page(request, "unavailable", status=503, **context)
