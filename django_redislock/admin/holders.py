@@ -25,8 +25,6 @@ from ..snapshots import Holding
 from ..text import age, error_text, holder_and_task_text, printable, short_duration
 from .reading import Failure
 
-MAX_SHOWN = 5_000  # holders that a form names. A page of the list has far fewer
-
 
 class ShownHolder(NamedTuple):
     """A holder on a page, identified by its fencing token, which is not secret."""
@@ -48,8 +46,6 @@ class ShownHolder(NamedTuple):
             raise BadRequest("seen is not a list of names and fencing tokens") from error
         if not all(each.using in ("", *settings.CACHES) for each in shown):
             raise BadRequest("seen names no alias of CACHES")
-        if len(shown) > MAX_SHOWN:
-            raise BadRequest(f"seen names at most {MAX_SHOWN} holders, got {len(shown)}")
         return list(dict.fromkeys(shown))
 
     @property
