@@ -47,7 +47,7 @@ def _of_holder(value: Callable[[Holding], Any]) -> Callable[[ActiveLock], Any]:
 SORT_KEYS: Mapping[str, Callable[[ActiveLock], Any]] = {
     "name": attrgetter("name"),
     "state": lambda row: SEVERITY[row.state.code],
-    "lease": attrgetter("expires_at"),
+    "lease": _of_holder(attrgetter("expires_at")),
     "waiters": attrgetter("info.waiters"),
     "age": _of_holder(lambda holding: -holding.acquired_at.timestamp()),
     "holder": _of_holder(holder_text),
