@@ -45,9 +45,6 @@ class LockState:
     release: str | Promise
     """One sentence on what a force-release does in this state. Translated."""
 
-    def __str__(self) -> str:
-        return self.code
-
 
 STALE = LockState(
     "stale",
