@@ -16,9 +16,8 @@ from redis.exceptions import RedisError, TimeoutError
 from ..conf import conf
 from ..manager import LockManager, locks
 from ..models import ActiveLock
-from ..snapshots import Page
+from ..names import search_pattern
 
-FIRST_LOCKS = 200  # that are read at first. Most servers have no more
 ALIAS_TIMEOUT_SECONDS = 1.0
 """How long each of several cache aliases may take to return whether it has locks."""
 
@@ -121,18 +120,12 @@ def read_locks(request: HttpRequest, list_max: int) -> Reading:
     found: Reading | None = getattr(request, "redislock_reading", None)
     if found:
         return found
-    text = request.GET.get(SEARCH_VAR, "").strip()
-    pattern = text if "*" in text or "?" in text else f"*{text}*"
-
-    def read(manager: LockManager) -> Page:
-        stop = list_max if text else min(FIRST_LOCKS, list_max)
-        page = manager.page(pattern if text else None, stop=stop)
-        return manager.page(stop=list_max) if stop < min(page.total, list_max) else page
-
+    pattern = search_pattern(request.GET.get(SEARCH_VAR, ""))
     rows: list[ActiveLock] = []
     failures: list[Failure] = []
     total, is_complete, aliases = 0, True, aliases_of(request)
-    for alias, page in zip(aliases, ask_all(aliases, read), strict=True):
+    pages = ask_all(aliases, lambda manager: manager.page(pattern, stop=list_max))
+    for alias, page in zip(aliases, pages, strict=True):
         if isinstance(page, BaseException):
             failures.append((alias.name, page))
         else:
