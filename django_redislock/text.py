@@ -1,5 +1,6 @@
 """Text about locks that is safe to show and short."""
 
+import json
 import math
 import re
 from collections.abc import Mapping
@@ -133,6 +134,22 @@ def redacted_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
     hidden = any_of(tuple(conf.redact), re.IGNORECASE)
     redacted: dict[str, Any] = _redacted(metadata, hidden, MAX_METADATA_LEVELS)
     return redacted
+
+
+def metadata_text(metadata: Mapping[str, Any], indent: int | None = None) -> str:
+    """Return redacted metadata as printable JSON, or an empty string if there are none.
+
+    Args:
+        metadata: The metadata.
+        indent: The spaces of each level. None puts everything on one line.
+
+    Raises:
+        ImproperlyConfigured: ``REDISLOCK_REDACT`` is invalid.
+    """
+    if not metadata:
+        return ""
+    text = json.dumps(redacted_metadata(metadata), ensure_ascii=False, indent=indent)
+    return "\n".join(printable(line) for line in text.split("\n"))
 
 
 @lru_cache(maxsize=16)

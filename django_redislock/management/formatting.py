@@ -1,7 +1,7 @@
 """Locks and events as table rows, sentences and JSON."""
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, replace
 from datetime import datetime
 from difflib import get_close_matches
@@ -122,13 +122,6 @@ def event_cells(event: Event, moment: Callable[[datetime], str]) -> tuple[str, .
 def moment_text(moment: datetime) -> str:
     """Return the date and time in the project's time zone, to the second."""
     return localtime(moment).isoformat(" ", "seconds")
-
-
-def metadata_text(metadata: Mapping[str, Any]) -> str:
-    """Return redacted metadata on one line, or an empty string."""
-    if not metadata:
-        return ""
-    return printable(json.dumps(redacted_metadata(metadata), ensure_ascii=False, default=str))
 
 
 def hold_text(name: str, holding: Holding) -> str:

@@ -12,7 +12,7 @@ from ...advice import advice, quorum_text
 from ...lock_state import COOLDOWN, HANDOVER, HELD, QUEUED, STALE, state_of, state_of_holding
 from ...manager import LockManager, locks
 from ...snapshots import Holding, LockInfo, Waiter
-from ...text import age, holder_text, printable, short_duration, task_text
+from ...text import age, holder_text, metadata_text, printable, short_duration, task_text
 from .. import formatting
 from ..arguments import add_format, name
 from ..output import write_paragraph, write_table
@@ -125,7 +125,7 @@ def write_holding(command: BaseCommand, info: LockInfo, holding: Holding) -> Non
         "lease": lease if holding.timeout else f"released; in cooldown for {left}",
         "fence": str(holding.fence_token),
         **share(info, holding),
-        "metadata": "" if state is QUEUED else formatting.metadata_text(holding.metadata),
+        "metadata": "" if state is QUEUED else metadata_text(holding.metadata),
     }
     for label, text in lines.items():
         if text:
@@ -140,7 +140,7 @@ def write_waiters(command: BaseCommand, info: LockInfo, waiters: Sequence[Waiter
     rows = [header]
     for waiter in waiters:
         who = holder_text(waiter), task_text(waiter) or "-", *share(info, waiter).values()
-        metadata = formatting.metadata_text(waiter.metadata) or "-"
+        metadata = metadata_text(waiter.metadata) or "-"
         rows.append((short_duration(waiter.waited), *who, metadata))
     write_table(command, rows)
 
