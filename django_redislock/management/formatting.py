@@ -80,11 +80,9 @@ def write_json(command: BaseCommand, facts: Iterable[dict[str, Any]]) -> None:
 
 def json_text(facts: dict[str, Any]) -> str:
     """Return JSON in ASCII, which cannot change the state of a terminal."""
-    text = json.dumps(facts, default=datetime.isoformat)
-    if r"\ud" in text:  # many programs refuse a text with a lone surrogate
-        whole = json.dumps(facts, default=datetime.isoformat, ensure_ascii=False)
-        text = json.dumps(json.loads(whole.encode(errors="replace")))
-    return text
+    text = json.dumps(facts, default=datetime.isoformat, ensure_ascii=False)
+    # Many programs refuse a lone surrogate, which becomes a question mark.
+    return json.dumps(json.loads(text.encode(errors="replace")))
 
 
 def lock_facts(info: LockInfo) -> dict[str, Any]:
