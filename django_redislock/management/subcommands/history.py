@@ -40,11 +40,8 @@ def run(command: BaseCommand, manager: LockManager, options: dict[str, Any]) -> 
         write_json(command, map(record_facts, events))
     elif events:
         write_events(command, events)
-    elif not conf.history:
-        command.stdout.write("No history is kept.")
     else:
-        is_filtered = options["pattern"] or options["outcome"] or options["since"] < math.inf
-        command.stdout.write("No event matches." if is_filtered else "No history.")
+        command.stdout.write("No event matches." if conf.history else "No history is kept.")
 
 
 def matching_events(manager: LockManager, options: dict[str, Any]) -> Sequence[Event]:
