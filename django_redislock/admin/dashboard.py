@@ -186,7 +186,7 @@ def chart(
         scale = Scale(since, now)
         return draw(rows, scale, unknown=scale.x(complete))
     # The axis begins at the first event, but is never shorter than a minute.
-    starts = [span.start for row in rows for span in (*row.held, *row.waited)]
+    starts = [span.start for row in rows for span in row.spans]
     first = min([*starts, now - MIN_AXIS])
     return draw(rows, Scale(max(first, since), now))
 

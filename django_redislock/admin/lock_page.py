@@ -140,7 +140,7 @@ def _chart(lock: LockDetails) -> SimpleNamespace | None:
         )
     if not rows:
         return None
-    start = min(span.start for row in rows for span in (*row.held, *row.waited))
+    start = min(span.start for row in rows for span in row.spans)
     # A scale of at least one second has at least one full second.
     room = max((lock.now - start) * 0.02, timedelta(seconds=1))
     return draw(rows, Scale(start, lock.now + room), mark_all=True)
