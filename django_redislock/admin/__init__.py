@@ -48,7 +48,7 @@ from .addresses import URL_PREFIX, page_address, unquote_name
 from .changelist import FILTERS, LockChangeList, LockPaginator, checked
 from .holders import HolderCheck, ShownHolder
 from .queryset import LockQuerySet
-from .reading import aliases_of, read_locks
+from .reading import UNREADABLE, aliases_of, read_locks
 from .tasks import can_be_revoked, revoke
 
 logger = logging.getLogger("django_redislock")
@@ -66,7 +66,7 @@ def with_unavailable_page(view: Callable[..., HttpResponse]) -> Callable[..., Ht
             raise PermissionDenied
         try:
             return view(self, request, *args, **kwargs)
-        except (RedisError, ImproperlyConfigured) as error:
+        except UNREADABLE as error:
             alias = request.GET.get("using") or str(
                 getattr(settings, "REDISLOCK_CACHE", "default")
             )
@@ -450,15 +450,17 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
 
     def unavailable(self, request: HttpRequest, alias: str, error: BaseException) -> HttpResponse:
         """Return the page that says that the locks cannot be read now, and why."""
-        answering: list[str] = []
+        others: list[str] = []
         with suppress(ImproperlyConfigured):
-            answering = [each.name for each in aliases_of(request) if not each.error]
-        context = {
-            "title": _("Locks are not available"),
-            "error": holders.failure_text(alias, error),
-            "others": [each for each in answering if each != alias],
-        }
-        return self._page(request, "unavailable", status=503, **context)
+            others = [each.name for each in aliases_of(request) if not each.error]
+        return self._page(
+            request,
+            "unavailable",
+            status=503,
+            title=_("Locks are not available"),
+            error=holders.failure_text(alias, error),
+            others=[each for each in others if each != alias],
+        )
 
     def _page(
         self, request: HttpRequest, template: str, status: int = 200, **context: Any

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 from django.conf import settings
-from django.core.exceptions import BadRequest, ImproperlyConfigured, PermissionDenied
+from django.core.exceptions import BadRequest, PermissionDenied
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 from redis.exceptions import AuthenticationError, NoPermissionError, RedisError
@@ -23,7 +23,7 @@ from ..models import ActiveLock
 from ..names import check_name
 from ..snapshots import Holding
 from ..text import age, error_text, holder_and_task_text, printable, short_duration
-from .reading import Failure
+from .reading import UNREADABLE, Failure
 
 
 class ShownHolder(NamedTuple):
@@ -100,7 +100,7 @@ def check_holders(
         manager = there[0].manager
         try:
             infos = manager.get_many({each.name for each in there})
-        except (RedisError, ImproperlyConfigured) as error:
+        except UNREADABLE as error:
             check.failures.append((manager.alias, error))
             infos = None
         for holder in there:

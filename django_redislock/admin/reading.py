@@ -27,6 +27,7 @@ READ_TIMEOUT_SECONDS = 5.0
 T = TypeVar("T")
 
 UNREADABLE = (RedisError, ImproperlyConfigured)
+"""The errors of a cache alias that cannot be read."""
 
 Failure = tuple[str, BaseException]
 """A cache alias that could not be read, and the error."""
