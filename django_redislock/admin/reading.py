@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 from django.contrib.admin.views.main import SEARCH_VAR
 from django.core.exceptions import ImproperlyConfigured
@@ -51,25 +51,21 @@ def ask_all(
     Several aliases are asked in parallel. Then an answer that takes longer than `seconds` is an
     error, so that one server that does not respond does not delay the page for long.
     """
-    if len(aliases) == 1 and not aliases[0].error:
+
+    def answer_of(alias: Alias) -> T | BaseException:
         try:
-            return [ask(aliases[0].manager)]
+            return alias.error or ask(alias.manager)
         except UNREADABLE as error:
-            return [error]
+            return error
+
+    if len(aliases) == 1:
+        return [answer_of(aliases[0])]
     executor = ThreadPoolExecutor(len(aliases), thread_name_prefix="redislock-admin")
-    answers = [None if each.error else executor.submit(ask, each.manager) for each in aliases]
+    answers = [executor.submit(answer_of, each) for each in aliases]
     executor.shutdown(wait=False)
-    wait(filter(None, answers), seconds)
-    found: list[Any] = []
-    for alias, answer in zip(aliases, answers, strict=True):
-        if answer is None:
-            found.append(alias.error)
-        elif not answer.done():
-            found.append(TimeoutError(f"No response within {seconds:g} s"))
-        else:
-            raised = answer.exception()
-            found.append(raised if isinstance(raised, UNREADABLE) else answer.result())
-    return found
+    wait(answers, seconds)
+    late = TimeoutError(f"No response within {seconds:g} s")
+    return [each.result() if each.done() else late for each in answers]
 
 
 def aliases_of(request: HttpRequest) -> tuple[Alias, ...]:
@@ -121,7 +117,8 @@ def read_locks(request: HttpRequest, list_max: int) -> Reading:
     found: Reading | None = getattr(request, "redislock_reading", None)
     if found:
         return found
-    pattern = search_pattern(request.GET.get(SEARCH_VAR, ""))
+    search = request.GET.get(SEARCH_VAR)
+    pattern = search_pattern(search) if search else None
     rows: list[ActiveLock] = []
     failures: list[Failure] = []
     total, is_complete, aliases = 0, True, aliases_of(request)
