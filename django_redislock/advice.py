@@ -23,7 +23,6 @@ from .lock_state import (
     STALE,
     UNRENEWED,
     QueuedTask,
-    is_overdue,
     overdue_for,
     primary_holder,
     queued_task,
@@ -101,7 +100,7 @@ def _next_step(holding: Holding) -> str:
 
 
 def _answer(info: LockInfo, clock: Callable[[datetime], str]) -> Answer:
-    overdue = [holding for holding in info.holders if is_overdue(holding)]
+    overdue = [each for each in info.holders if state_of_holding(each) in (LATE, STALE)]
     if overdue and len(overdue) < len(info.holders):
         return _some_overdue(overdue, info)
     if overdue:
