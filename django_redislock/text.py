@@ -16,7 +16,7 @@ from .redaction import HIDDEN, without_secrets
 from .validators import MAX_METADATA_LEVELS
 
 if TYPE_CHECKING:  # An installed app does not import it.
-    from .snapshots import Event, Holding, LockInfo, Waiter
+    from .snapshots import Event, Holding, Waiter
 
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _DURATION = re.compile(r"(?P<number>\d+(\.\d*)?|\.\d+)\s*(?P<unit>[smhd]?)", re.ASCII)
@@ -114,12 +114,6 @@ def holder_and_task_text(record: "Holding | Waiter | Event") -> str:
     """Return the holder and, if there is one, its task."""
     holder, task = holder_text(record), task_text(record)
     return f"{holder}, task {task}" if task else holder
-
-
-def waiters_text(info: "LockInfo") -> str:
-    """Return how many wait and, if any do, about how long the first has waited: ``3 (25s)``."""
-    longest, *_ = short_duration(info.longest_wait).split()
-    return f"{info.waiters} ({longest})" if info.waiters else "0"
 
 
 def redacted_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:

@@ -30,7 +30,6 @@ from ..text import (
     redacted_metadata,
     short_duration,
     task_text,
-    waiters_text,
 )
 from .output import write_table
 
@@ -48,8 +47,10 @@ SEVERITIES = {"expired": "WARNING", "lost": "ERROR", "forced": "ERROR"}
 
 
 def lock_cells(info: LockInfo) -> tuple[str, ...]:
-    name, kind, waiters = printable(info.name), printable(info.kind), waiters_text(info)
-    state, held = str(state_of(info).label), primary_holder(info)
+    name, kind, state = printable(info.name), printable(info.kind), str(state_of(info).label)
+    longest_wait = short_duration(info.longest_wait).split()[0]  # its larger unit is enough
+    waiters = f"{info.waiters} ({longest_wait})" if info.waiters else "0"
+    held = primary_holder(info)
     if held is None:
         return name, state, kind, "-", "-", "-", "-", waiters, "-"
     others = f" (+{len(info.holders) - 1})" if len(info.holders) > 1 else ""
