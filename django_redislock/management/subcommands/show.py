@@ -38,12 +38,10 @@ def run(command: BaseCommand, manager: LockManager, options: dict[str, Any]) -> 
     info, history = manager.get(name), manager.history(name, MAX_EVENTS)
     waiters = manager.queue(name, MAX_WAITERS) if info else ()
     if is_json:
-        free = LockInfo(name, kind="", capacity=0, state="", waiters=0, longest_wait=0.0)
-        facts = {
-            **(formatting.lock_facts(info) if info else asdict(free) | {"state": "free"}),
-            "queue": [formatting.record_facts(waiter) for waiter in waiters],
-            "history": [formatting.record_facts(event) for event in history],
-        }
+        free = LockInfo(name, kind="", capacity=0, state="free", waiters=0, longest_wait=0.0)
+        facts = formatting.lock_facts(info) if info else asdict(free)
+        facts["queue"] = [formatting.record_facts(waiter) for waiter in waiters]
+        facts["history"] = [formatting.record_facts(event) for event in history]
         command.stdout.write(formatting.json_text(facts))
     if info is None and not history:
         similar = formatting.similar_names_text(manager, name)
