@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
-from operator import attrgetter
+from operator import attrgetter, methodcaller
 from typing import NamedTuple, TypeVar
 
 from django.contrib.admin.views.main import SEARCH_VAR
@@ -122,7 +122,7 @@ def read_locks(request: HttpRequest, list_max: int) -> Reading:
     rows: list[ActiveLock] = []
     failures: list[Failure] = []
     total, is_complete, aliases = 0, True, aliases_of(request)
-    pages = ask_all(aliases, lambda manager: manager.page(pattern, stop=list_max))
+    pages = ask_all(aliases, methodcaller("page", pattern, stop=list_max))
     for alias, page in zip(aliases, pages, strict=True):
         if isinstance(page, BaseException):
             failures.append((alias.name, page))
