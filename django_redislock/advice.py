@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from functools import reduce
 from typing import TypeAlias
 
 from django.utils.translation import gettext as _
@@ -242,11 +241,9 @@ def process_text(holder: Holder) -> str:
 
 def sentences(texts: Iterable[str]) -> str:
     """Join whole sentences, as each language does. Empty ones are left out."""
-    return reduce(_followed_by, texts, "")
-
-
-def _followed_by(text: str, sentence: str) -> str:
-    if not (text and sentence):
-        return text or sentence
-    # Translators: two whole sentences, one after the other.
-    return _("%(sentence)s %(next)s") % {"sentence": text, "next": sentence}
+    joined = ""
+    for text in filter(None, texts):
+        # Translators: two whole sentences, one after the other.
+        both = _("%(sentence)s %(next)s") % {"sentence": joined, "next": text}
+        joined = both if joined else text
+    return joined
