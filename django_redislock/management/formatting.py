@@ -47,7 +47,7 @@ SEVERITIES = {"expired": "WARNING", "lost": "ERROR", "forced": "ERROR"}
 
 
 def lock_cells(info: LockInfo) -> tuple[str, ...]:
-    name, kind, state = printable(info.name), printable(info.kind), str(state_of(info).label)
+    name, kind, state = printable(info.name), info.kind, str(state_of(info).label)
     longest_wait = short_duration(info.longest_wait).split()[0]  # its larger unit is enough
     waiters = f"{info.waiters} ({longest_wait})" if info.waiters else "0"
     held = primary_holder(info)
@@ -108,7 +108,7 @@ def write_events(command: BaseCommand, events: Sequence[Event]) -> None:
 def event_cells(event: Event, moment: Callable[[datetime], str]) -> tuple[str, ...]:
     return (
         moment(event.at),
-        printable(event.outcome),
+        event.outcome,
         printable(event.name),
         short_duration(event.held) if event.acquired_at else "-",
         short_duration(event.waited),
