@@ -66,7 +66,7 @@ OUTCOMES = {
         Outcome("passed", pgettext_lazy("of a lock", "passed on"), _("to the next holder")),
         Outcome("skipped", pgettext_lazy("of a lock", "skipped"), _("a task did not run"), 1),
         Outcome("refused", pgettext_lazy("of a lock", "refused"), _("it was not acquired"), 2),
-        Outcome("stale", pgettext_lazy("of a lock", "stale"), _("its renewal is overdue"), 3),
+        Outcome("stale", STALE.label, _("its renewal is overdue"), 3),
         Outcome("forced", pgettext_lazy("of a lock", "forced"), _("released by an operator"), 4),
         Outcome("expired", pgettext_lazy("of a lock", "expired"), _("its lease expired"), 5),
         Outcome("lost", pgettext_lazy("of a lock", "lost"), _("its holder outlived its lease"), 6),
