@@ -6,9 +6,9 @@ The admin shows it in the language of the user, and `manage.py locks` in English
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
-from functools import reduce
+from typing import TypeAlias
 
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext, pgettext
@@ -22,7 +22,6 @@ from .lock_state import (
     STALE,
     UNRENEWED,
     QueuedTask,
-    is_overdue,
     overdue_for,
     primary_holder,
     queued_task,
@@ -57,6 +56,10 @@ class Advice:
         return sentences([self.reason, self.next_step])
 
 
+Answer: TypeAlias = tuple[str, str]
+"""The `head` and the `reason` of an `Advice`."""
+
+
 def advice(info: LockInfo | None, clock: Callable[[datetime], str]) -> Advice:
     """Return whether releasing a lock is safe, and what to check first.
 
@@ -64,11 +67,15 @@ def advice(info: LockInfo | None, clock: Callable[[datetime], str]) -> Advice:
         info: The lock, or None if it is free.
         clock: Returns a time as people read it.
     """
-    found = _advice(info, clock)
-    primary = primary_holder(info) if info else None
-    if info and info.first and info.kind == "quorum":
-        found = replace(found, reason=sentences([found.reason, quorum_text()]))
-    return replace(found, next_step=_next_step(primary)) if primary else found
+    if info is None:
+        return Advice("free", pgettext("of a lock", "Free."), _("Its history is below."))
+    primary = primary_holder(info)
+    if primary is None:
+        return Advice(HANDOVER.code, str(HANDOVER.meaning), str(HANDOVER.release))
+    head, reason = _answer(info, clock)
+    if info.kind == "quorum":
+        reason = sentences([reason, quorum_text()])
+    return Advice(state_of_holding(primary).code, head, reason, _next_step(primary))
 
 
 def quorum_text() -> str:
@@ -88,20 +95,11 @@ def _next_step(holding: Holding) -> str:
         text = _("To see whether the process exists, run on %(host)s: ps -p %(pid)s")
     else:
         text = _("To see what the process does, run on %(host)s: py-spy dump --pid %(pid)s")
-    return text % {
-        "host": printable(holder.host),
-        "pid": str(holder.pid),
-    }
+    return text % {"host": printable(holder.host), "pid": str(holder.pid)}
 
 
-def _advice(info: LockInfo | None, clock: Callable[[datetime], str]) -> Advice:
-    if not info:
-        text = _("Its history is below.")
-        return Advice("free", pgettext("of a lock", "Free."), text)
-    if not info.first:
-        text = str(HANDOVER.release)
-        return Advice(HANDOVER.code, str(HANDOVER.meaning), text)
-    overdue = [holding for holding in info.holders if is_overdue(holding)]
+def _answer(info: LockInfo, clock: Callable[[datetime], str]) -> Answer:
+    overdue = [each for each in info.holders if state_of_holding(each) in (LATE, STALE)]
     if overdue and len(overdue) < len(info.holders):
         return _some_overdue(overdue, info)
     if overdue:
@@ -115,16 +113,15 @@ def _advice(info: LockInfo | None, clock: Callable[[datetime], str]) -> Advice:
     return _in_use(holders) if state is HELD else _unrenewed(holders)
 
 
-def _cooling(holding: Holding) -> Advice:
+def _cooling(holding: Holding) -> Answer:
     text = _(
         "The holder has released the lock, which stays locked for another %(left)s. Nobody works "
         "under it. A release is safe, but lets the next holder start earlier than planned."
     )
-    values = {"left": short_duration(holding.ttl)}
-    return Advice("cooldown", pgettext("of a lock", "In cooldown."), text % values)
+    return pgettext("of a lock", "In cooldown."), text % {"left": short_duration(holding.ttl)}
 
 
-def _queued(holding: Holding, queued: QueuedTask, clock: Callable[[datetime], str]) -> Advice:
+def _queued(holding: Holding, queued: QueuedTask, clock: Callable[[datetime], str]) -> Answer:
     values = {"sender": process_text(holding.holder), "left": short_duration(holding.ttl)}
     texts = [
         _("The task was sent by %(sender)s, which does not run it.") % values,
@@ -135,8 +132,7 @@ def _queued(holding: Holding, queued: QueuedTask, clock: Callable[[datetime], st
         _("The queue lock expires in %(left)s, if the task has not started by then.") % values,
         str(QUEUED.release),
     ]
-    head = _("Queued: the task has not started.")
-    return Advice(QUEUED.code, head, sentences(texts))
+    return _("Queued: the task has not started."), sentences(texts)
 
 
 def _eta_text(holding: Holding, eta: datetime, clock: Callable[[datetime], str]) -> str:
@@ -145,7 +141,7 @@ def _eta_text(holding: Holding, eta: datetime, clock: Callable[[datetime], str])
     return _("It starts at %(eta)s at the earliest.") % {"eta": clock(eta)}
 
 
-def _overdue(overdue: list[Holding]) -> Advice:
+def _overdue(overdue: list[Holding]) -> Answer:
     longest = max(overdue, key=overdue_for)
     values = {
         "count": len(overdue),
@@ -164,9 +160,7 @@ def _overdue(overdue: list[Holding]) -> Advice:
         "%(left)s.",
         len(overdue),
     )
-    level = "stale"
     if not any(holding.is_stale for holding in overdue):
-        level = "late"
         text = ngettext(
             "The lease began or was last renewed %(ago)s ago, and its renewal was due every "
             "%(interval)s. The holder may be busy, paused or dead, or may not reach Redis. Check "
@@ -179,10 +173,10 @@ def _overdue(overdue: list[Holding]) -> Advice:
             len(overdue),
         )
     head = _("Renewal overdue for %(overdue)s: check the process first.")
-    return Advice(level, head % values, text % values)
+    return head % values, text % values
 
 
-def _some_overdue(overdue: list[Holding], info: LockInfo) -> Advice:
+def _some_overdue(overdue: list[Holding], info: LockInfo) -> Answer:
     text = ngettext(
         "%(overdue)d of %(all)d holders has not renewed its lease in time. That lease expires by "
         "itself. A release of all holders takes the lock from those that are running, too.",
@@ -192,10 +186,10 @@ def _some_overdue(overdue: list[Holding], info: LockInfo) -> Advice:
         len(overdue),
     )
     values = {"overdue": len(overdue), "all": len(info.holders)}
-    return Advice(state_of(info).code, _("Some renewals are overdue."), text % values)
+    return _("Some renewals are overdue."), text % values
 
 
-def _in_use(renewed: list[Holding]) -> Advice:
+def _in_use(renewed: list[Holding]) -> Answer:
     text = ngettext(
         "The process of the holder was running %(ago)s ago, when it acquired the lock or renewed "
         "its lease. The lock stays held while the process renews the lease, even if its work "
@@ -213,10 +207,10 @@ def _in_use(renewed: list[Holding]) -> Advice:
         "ago": short_duration(max(holding.since_renewal for holding in renewed)),
         "interval": short_duration(max(map(renewal_interval, renewed))),
     }
-    return Advice("held", _("In use: releasing is not safe."), text % values)
+    return _("In use: releasing is not safe."), text % values
 
 
-def _unrenewed(holders: Sequence[Holding]) -> Advice:
+def _unrenewed(holders: Sequence[Holding]) -> Answer:
     values = {"left": short_duration(max(holding.ttl for holding in holders))}
     if not all(holding.renews_later for holding in holders):
         head = _("Not known whether releasing is safe.")
@@ -237,7 +231,7 @@ def _unrenewed(holders: Sequence[Holding]) -> Advice:
             "passed, the lease does not show whether the holder is running. It expires in "
             "%(left)s unless it is renewed then."
         )
-    return Advice("unrenewed", head, text % values)
+    return head, text % values
 
 
 def process_text(holder: Holder) -> str:
@@ -247,11 +241,9 @@ def process_text(holder: Holder) -> str:
 
 def sentences(texts: Iterable[str]) -> str:
     """Join whole sentences, as each language does. Empty ones are left out."""
-    return reduce(_followed_by, texts, "")
-
-
-def _followed_by(text: str, sentence: str) -> str:
-    if not (text and sentence):
-        return text or sentence
-    # Translators: two whole sentences, one after the other.
-    return _("%(sentence)s %(next)s") % {"sentence": text, "next": sentence}
+    joined = ""
+    for text in filter(None, texts):
+        # Translators: two whole sentences, one after the other.
+        both = _("%(sentence)s %(next)s") % {"sentence": joined, "next": text}
+        joined = both if joined else text
+    return joined

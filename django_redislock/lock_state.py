@@ -45,9 +45,6 @@ class LockState:
     release: str | Promise
     """One sentence on what a force-release does in this state. Translated."""
 
-    def __str__(self) -> str:
-        return self.code
-
 
 STALE = LockState(
     "stale",
@@ -111,9 +108,6 @@ may be dead comes first, and then a holder that is running."""
 SEVERITY = {code: rank for rank, code in enumerate(STATES)}
 """The place of each code in that order."""
 
-URGENCY = {code: min(rank, SEVERITY[LATE.code] + 1) for code, rank in SEVERITY.items()}
-"""The rank of each code in lists: only overdue renewals come before the other states."""
-
 
 def state_of(info: LockInfo) -> LockState:
     """Return the state of a lock: the state of the holder that a line about it shows."""
@@ -158,7 +152,9 @@ def urgency(info: LockInfo, state: LockState | None = None) -> tuple[int, float,
 
     Pass the state of the lock if it is known.
     """
-    return URGENCY[(state or state_of(info)).code], -info.longest_wait, info.name
+    # All states without an overdue renewal have the same rank.
+    rank = min(SEVERITY[(state or state_of(info)).code], SEVERITY[HELD.code])
+    return rank, -info.longest_wait, info.name
 
 
 # Renewal
@@ -172,11 +168,6 @@ def renewal_interval(holding: Holding) -> float:
 def overdue_for(holding: Holding) -> float:
     """Return for how many seconds a renewal has been due."""
     return max(holding.since_renewal - renewal_interval(holding), 0.0)
-
-
-def is_overdue(holding: Holding) -> bool:
-    """Return whether a renewal is overdue. A holder that is stale is overdue, too."""
-    return state_of_holding(holding) in (STALE, LATE)
 
 
 def was_renewed(holding: Holding) -> bool:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import UTC, datetime
-from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from django.db import models
@@ -40,9 +38,6 @@ class ActiveLock(models.Model):
 
     state: LockState
     """The state of that holder."""
-
-    expires_at: datetime
-    """When its last lease expires."""
 
     urgency: tuple[int, float, str]
     """A sort key: overdue renewals first, then the longest waits."""
@@ -90,7 +85,5 @@ class ActiveLock(models.Model):
             lock.info = info
             lock.primary = primary_holder(info)
             lock.state = state_of_holding(lock.primary)
-            ends = map(attrgetter("expires_at"), info.holders)
-            lock.expires_at = max(ends, default=datetime.min.replace(tzinfo=UTC))
             lock.urgency = urgency(info, lock.state)
         return lock

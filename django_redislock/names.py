@@ -88,6 +88,17 @@ def matcher(pattern: str | None) -> Callable[[str], bool]:
     return lambda name: match is not None and match(name) is not None
 
 
+def search_pattern(text: str) -> str | None:
+    """Return the pattern that a user searches for: a pattern, or a part of a name.
+
+    An empty text searches for nothing, so the result is None, which matches every name.
+    """
+    part = text.strip()
+    if "*" in part or "?" in part:
+        return part
+    return f"*{part}*" if part else None
+
+
 def fit_name(text: str) -> str:
     """Make a name of any text that is not empty.
 

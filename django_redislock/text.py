@@ -1,5 +1,6 @@
 """Text about locks that is safe to show and short."""
 
+import json
 import math
 import re
 from collections.abc import Mapping
@@ -15,7 +16,7 @@ from .redaction import HIDDEN, without_secrets
 from .validators import MAX_METADATA_LEVELS
 
 if TYPE_CHECKING:  # An installed app does not import it.
-    from .snapshots import Event, Holding, LockInfo, Waiter
+    from .snapshots import Event, Holding, Waiter
 
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _DURATION = re.compile(r"(?P<number>\d+(\.\d*)?|\.\d+)\s*(?P<unit>[smhd]?)", re.ASCII)
@@ -115,12 +116,6 @@ def holder_and_task_text(record: "Holding | Waiter | Event") -> str:
     return f"{holder}, task {task}" if task else holder
 
 
-def waiters_text(info: "LockInfo") -> str:
-    """Return how many wait and, if any do, about how long the first has waited: ``3 (25s)``."""
-    longest, *_ = short_duration(info.longest_wait).split()
-    return f"{info.waiters} ({longest})" if info.waiters else "0"
-
-
 def redacted_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
     """Return `metadata` without the values that ``REDISLOCK_REDACT`` hides.
 
@@ -133,6 +128,22 @@ def redacted_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
     hidden = any_of(tuple(conf.redact), re.IGNORECASE)
     redacted: dict[str, Any] = _redacted(metadata, hidden, MAX_METADATA_LEVELS)
     return redacted
+
+
+def metadata_text(metadata: Mapping[str, Any], indent: int | None = None) -> str:
+    """Return redacted metadata as printable JSON, or an empty string if there are none.
+
+    Args:
+        metadata: The metadata.
+        indent: The spaces of each level. None puts everything on one line.
+
+    Raises:
+        ImproperlyConfigured: ``REDISLOCK_REDACT`` is invalid.
+    """
+    if not metadata:
+        return ""
+    text = json.dumps(redacted_metadata(metadata), ensure_ascii=False, indent=indent)
+    return "\n".join(printable(line) for line in text.split("\n"))
 
 
 @lru_cache(maxsize=16)

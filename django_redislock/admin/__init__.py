@@ -34,7 +34,7 @@ from django.urls import URLPattern, path
 from django.utils.text import capfirst
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
-from redis.exceptions import AuthenticationError, AuthorizationError, NoPermissionError, RedisError
+from redis.exceptions import RedisError
 
 from ..advice import quorum_text
 from ..lock_state import is_queued, state_of_holding
@@ -48,16 +48,13 @@ from .addresses import URL_PREFIX, page_address, unquote_name
 from .changelist import FILTERS, LockChangeList, LockPaginator, checked
 from .holders import HolderCheck, ShownHolder
 from .queryset import LockQuerySet
-from .reading import Alias, aliases_of, read_locks
+from .reading import UNREADABLE, aliases_of, read_locks
 from .tasks import can_be_revoked, revoke
 
 logger = logging.getLogger("django_redislock")
 
 LOG_ERRORS = (DatabaseError, InterfaceError, ValueError)
 """Errors of a log table that takes no entry. PostgreSQL's driver raises `ValueError` for a NUL."""
-
-LASTING_ERRORS = (AuthenticationError, AuthorizationError, ImproperlyConfigured, NoPermissionError)
-"""Errors that last until the settings or the rights on the server are changed."""
 
 COLUMNS_KEY = "redislock_columns"  # in the session: the columns that the user has chosen
 
@@ -69,7 +66,7 @@ def with_unavailable_page(view: Callable[..., HttpResponse]) -> Callable[..., Ht
             raise PermissionDenied
         try:
             return view(self, request, *args, **kwargs)
-        except (RedisError, ImproperlyConfigured) as error:
+        except UNREADABLE as error:
             alias = request.GET.get("using") or str(
                 getattr(settings, "REDISLOCK_CACHE", "default")
             )
@@ -181,28 +178,22 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         if request.method not in ("GET", "HEAD"):
             raise PermissionDenied
         name, manager = _valid_name(unquote_name(object_id)), _manager_of(request)
-        aliases = aliases_of(request)
-        if "using" in request.GET:  # a link in Django's log of actions has no alias
-            named = (each for each in aliases if each.name == manager.alias)
-            # Of several aliases of one server, only the first was asked.
-            aliases = (next(named, Alias(manager.alias, manager)),)
-        details, *others = lock_page.find_lock(aliases, name)
+        details, *others = lock_page.find_lock(request, manager, name)
         row = ActiveLock.of(name, details.alias, details.info)
         if not self._visible(request).matches(row):
             raise PermissionDenied
-        failures = [holders.failure_text(each.name, each.error) for each in aliases if each.error]
+        failed = [(each.name, each.error) for each in aliases_of(request) if each.error]
+        failures = [holders.failure_text(*each) for each in failed]
         if not (details.info or details.events):
             text = _("“%(name)s” is not locked now.")
-            if failures:
+            if failures and "using" not in request.GET:
                 text = _("“%(name)s” is not locked on the cache aliases that can be read.")
             self._warn(request, text % {"name": row})
             return HttpResponseRedirect(self._list_url())
-        if details.alias != aliases[0].name:  # an alias that cannot be read may have the lock, too
+        if details.alias != manager.alias:  # an alias that cannot be read may have the lock, too
             self._warn(request, *failures)
-        details = lock_page.add_shares(request, row, details, others)
-        may_release, history_url = self._may_release(request)(row), ""
-        if self._has_log_entries(request, name):
-            history_url = self._address("history", name, using=row.elsewhere)
+        details = lock_page.add_shares(row, details, others)
+        may_release = self._may_release(request)(row)
         context = {
             **lock_page.context(request, self.admin_site, details, row, may_release),
             "title": str(row),
@@ -210,7 +201,7 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
             "change": True,
             # Django before 6.1 draws the object tools inside the content block.
             "tools_in_content": django.VERSION < (6, 1),
-            "history_url": history_url,
+            "history_url": self._address("history", name, using=row.elsewhere),
         }
         return self._page(request, "detail", **context | (extra_context or {}))
 
@@ -218,8 +209,18 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
     def history_view(
         self, request: HttpRequest, object_id: str, extra_context: Any = None
     ) -> HttpResponse:
+        """Show the entries of a lock in the log of admin actions. Leave out the cache aliases on
+        which the user may not see the lock."""
         name = _valid_name(unquote_name(object_id))
-        pages = Paginator(self._log_entries(request, name), 100)
+        entries = _log_model().objects.filter(content_type__app_label=self.opts.app_label)
+        entries = entries.filter(object_id=name).select_related("user").order_by("action_time")
+        matches = self._visible(request).matches
+        shown = [each for each in settings.CACHES if matches(ActiveLock.of(name, each, None))]
+        if len(shown) < len(settings.CACHES):
+            heads = starmap(holders.log_head, product(holders.LOG_EVENTS, shown))
+            conditions = (Q(change_message__startswith=head) for head in heads)
+            entries = entries.filter(reduce(or_, conditions, Q(pk=None)))
+        pages = Paginator(entries, 100)
         page = pages.get_page(request.GET.get(PAGE_VAR))
         context = {
             "action_list": page,
@@ -227,30 +228,6 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
             "pagination_required": pages.num_pages > 1,
         }
         return super().history_view(request, quote(name), context | (extra_context or {}))
-
-    def _log_entries(self, request: HttpRequest, name: str) -> Any:
-        """Return the entries of a lock in the log of admin actions. Leave out the cache aliases on
-        which the user may not see the lock."""
-        entries = _log_model().objects.filter(content_type__app_label=self.opts.app_label)
-        entries = entries.filter(object_id=name).select_related("user").order_by("action_time")
-        matches = self._visible(request).matches
-        shown = [each for each in settings.CACHES if matches(ActiveLock.of(name, each, None))]
-        if len(shown) == len(settings.CACHES):
-            return entries
-        heads = starmap(holders.log_head, product(holders.LOG_EVENTS, shown))
-        return entries.filter(
-            reduce(or_, (Q(change_message__startswith=head) for head in heads), Q(pk=None))
-        )
-
-    def _has_log_entries(self, request: HttpRequest, name: str) -> bool:
-        """Return whether the log has entries that the user may see. One that cannot be read has
-        none, so that it does not hide the lock."""
-        try:
-            with transaction.atomic(using=router.db_for_read(_log_model())):
-                return bool(self._log_entries(request, name).exists())
-        except LOG_ERRORS:
-            logger.exception("Admin log not read: name=%r", name)
-            return False
 
     # The dashboard
 
@@ -473,16 +450,17 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
 
     def unavailable(self, request: HttpRequest, alias: str, error: BaseException) -> HttpResponse:
         """Return the page that says that the locks cannot be read now, and why."""
-        answering: list[str] = []
+        others: list[str] = []
         with suppress(ImproperlyConfigured):
-            answering = [each.name for each in aliases_of(request) if not each.error]
-        context = {
-            "title": _("Locks are not available"),
-            "error": holders.failure_text(alias, error),
-            "can_retry": not isinstance(error, LASTING_ERRORS),
-            "others": [each for each in answering if each != alias],
-        }
-        return self._page(request, "unavailable", status=503, **context)
+            others = [each.name for each in aliases_of(request) if not each.error]
+        return self._page(
+            request,
+            "unavailable",
+            status=503,
+            title=_("Locks are not available"),
+            error=holders.failure_text(alias, error),
+            others=[each for each in others if each != alias],
+        )
 
     def _page(
         self, request: HttpRequest, template: str, status: int = 200, **context: Any

@@ -39,7 +39,6 @@ MAX_READ = 1000  # locks: those whose leases end first
 MAX_EVENTS = 1200  # of each stream of each bucket. By default, no stream has more
 MAX_PROBLEMS = 10  # that are listed: the latest
 PROBLEMS = ("expired", "forced", "lost")  # outcomes
-RATES = ("acquired", "refused", *PROBLEMS)  # events that are counted for each minute
 RATE_PIXELS = 64  # the height of one series with its heading
 
 
@@ -73,24 +72,23 @@ def context(
     events = [event for event in recent.events if shows(event.name)]
     # If only some of the locks were read, more can have waiters, be stale or be visible.
     or_more = "+" if page.total > len(held) else ""
-    read = infos.values()
     events_of: dict[str, list[Event]] = defaultdict(list)
     for event in events:
         if event.at >= since:
             events_of[event.name].append(event)
-
-    def activity(name: str) -> SimpleNamespace:
-        return figures(name, events_of.get(name, []), infos.get(name), since, now)
-
-    activities = [activity(name) for name in dict.fromkeys([*infos, *events_of])]
+    names = dict.fromkeys([*infos, *events_of])
+    activities = [figures(name, events_of[name], infos.get(name), since, now) for name in names]
     drawn = nlargest(MAX_DRAWN, activities, key=attrgetter("busy"))
     contended = (lock for lock in activities if any(lock.contention))
     waited_for = nlargest(MAX_CONTENDED, contended, key=attrgetter("contention"))
     if or_more:  # read at least the locks that the page names
-        missing = {lock.name for lock in (*drawn, *waited_for)} - infos.keys()
-        infos = infos | manager.get_many(missing)
-        drawn = [activity(lock.name) for lock in drawn]
-        waited_for = [activity(lock.name) for lock in waited_for]
+        missing = manager.get_many({lock.name for lock in (*drawn, *waited_for)} - infos.keys())
+        fresh = {
+            name: figures(name, events_of[name], info, since, now)
+            for name, info in missing.items()
+        }
+        drawn = [fresh.get(lock.name, lock) for lock in drawn]
+        waited_for = [fresh.get(lock.name, lock) for lock in waited_for]
     start = rates.minutes[0]
     problems = [event for event in events if event.outcome in PROBLEMS and event.at >= start]
     listed_problems = problems[:MAX_PROBLEMS]
@@ -101,9 +99,9 @@ def context(
         "aliases": [each.name for each in aliases],
         "alias": manager.alias,
         "using": "" if manager.alias == locks.alias else manager.alias,
-        "total": len(read) if visible.tests else page.total,
-        "waiting": sum(info.waiters for info in read),
-        "stale_locks": sum(state_of(info) is STALE for info in read),
+        "total": len(infos) if visible.tests else page.total,
+        "waiting": sum(info.waiters for info in infos.values()),
+        "stale_locks": sum(state_of(info) is STALE for info in infos.values()),
         "or_more": or_more,
         "troubles": listed_problems,
         "more_troubles": len(problems) - len(listed_problems),
@@ -187,14 +185,14 @@ def chart(
         scale = Scale(since, now)
         return draw(rows, scale, unknown=scale.x(complete))
     # The axis begins at the first event, but is never shorter than a minute.
-    starts = [span.start for row in rows for span in (*row.held, *row.waited)]
+    starts = [span.start for row in rows for span in row.spans]
     first = min([*starts, now - MIN_AXIS])
     return draw(rows, Scale(max(first, since), now))
 
 
 def rate_chart(rates: Rates) -> SimpleNamespace:
     """Return the rates, each drawn on a scale of its own, without events that did not happen."""
-    counts = {what: rates.counts[what] for what in RATES if any(rates.counts.get(what, ()))}
+    counts = {what: found for what, found in rates.counts.items() if any(found)}
     series = [
         SimpleNamespace(
             what=what,

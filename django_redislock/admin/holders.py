@@ -12,7 +12,7 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 from django.conf import settings
-from django.core.exceptions import BadRequest, ImproperlyConfigured, PermissionDenied
+from django.core.exceptions import BadRequest, PermissionDenied
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 from redis.exceptions import AuthenticationError, NoPermissionError, RedisError
@@ -23,9 +23,7 @@ from ..models import ActiveLock
 from ..names import check_name
 from ..snapshots import Holding
 from ..text import age, error_text, holder_and_task_text, printable, short_duration
-from .reading import Failure
-
-MAX_SHOWN = 5_000  # holders that a form names. A page of the list has far fewer
+from .reading import UNREADABLE, Failure
 
 
 class ShownHolder(NamedTuple):
@@ -48,8 +46,6 @@ class ShownHolder(NamedTuple):
             raise BadRequest("seen is not a list of names and fencing tokens") from error
         if not all(each.using in ("", *settings.CACHES) for each in shown):
             raise BadRequest("seen names no alias of CACHES")
-        if len(shown) > MAX_SHOWN:
-            raise BadRequest(f"seen names at most {MAX_SHOWN} holders, got {len(shown)}")
         return list(dict.fromkeys(shown))
 
     @property
@@ -104,7 +100,7 @@ def check_holders(
         manager = there[0].manager
         try:
             infos = manager.get_many({each.name for each in there})
-        except (RedisError, ImproperlyConfigured) as error:
+        except UNREADABLE as error:
             check.failures.append((manager.alias, error))
             infos = None
         for holder in there:

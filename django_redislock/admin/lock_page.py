@@ -55,16 +55,22 @@ def read_lock(manager: LockManager, name: str) -> LockDetails:
     return LockDetails(manager.alias, info, waiters, events, now)
 
 
-def find_lock(aliases: Sequence[Alias], name: str) -> list[LockDetails]:
-    """Read a lock on all aliases. The first that has it, or had it, comes first.
+def find_lock(request: HttpRequest, manager: LockManager, name: str) -> list[LockDetails]:
+    """Read a lock on all aliases that can be read. The alias of the page comes first.
 
-    If the first alias cannot be read, this raises the error: another alias may have a lock of the
-    same name.
+    Without an alias in the address, as in a link of Django's log of actions, this is the first
+    alias that has the lock, or had it. If the first alias cannot be read, this raises the error:
+    another alias may have a lock of the same name.
     """
-    first, *others = ask_all(aliases, lambda manager: read_lock(manager, name))
+    aliases = sorted(aliases_of(request), key=lambda each: each.name != manager.alias)
+    if aliases[0].name != manager.alias:  # of several aliases of one server, one was asked
+        aliases.insert(0, Alias(manager.alias, manager))
+    first, *answers = ask_all(aliases, lambda manager: read_lock(manager, name))
     if isinstance(first, BaseException):
         raise first
-    found = [first, *(each for each in others if isinstance(each, LockDetails))]
+    found = [first, *(each for each in answers if isinstance(each, LockDetails))]
+    if "using" in request.GET:
+        return found
     return sorted(found, key=lambda each: not (each.info or each.events))
 
 
@@ -99,20 +105,16 @@ def context(
 
 
 def add_shares(
-    request: HttpRequest, row: ActiveLock, details: LockDetails, read: Sequence[LockDetails]
+    row: ActiveLock, details: LockDetails, others: Sequence[LockDetails]
 ) -> LockDetails:
-    """Add the other servers of a quorum lock to its row, as far as they can be read.
+    """Add the other servers of a quorum lock to its row.
 
     Returns:
         The details with the waiters, which are all on one of the servers.
     """
     if not row.primary or row.info.kind != "quorum":
         return details
-    if "using" in request.GET:  # only this alias was read before
-        others = [each for each in aliases_of(request) if each.name != row.using]
-        answers = ask_all(others, lambda manager: read_lock(manager, row.name))
-        read = [each for each in answers if isinstance(each, LockDetails)]
-    for each in read:
+    for each in others:
         if each.info and row.primary.token in [share.token for share in each.info.holders]:
             row.add_share(ActiveLock.of(row.name, each.alias, each.info))
             if len(each.waiters) > len(details.waiters):
@@ -138,7 +140,7 @@ def _chart(lock: LockDetails) -> SimpleNamespace | None:
         )
     if not rows:
         return None
-    start = min(span.start for row in rows for span in (*row.held, *row.waited))
+    start = min(span.start for row in rows for span in row.spans)
     # A scale of at least one second has at least one full second.
     room = max((lock.now - start) * 0.02, timedelta(seconds=1))
     return draw(rows, Scale(start, lock.now + room), mark_all=True)

@@ -47,7 +47,7 @@ def _of_holder(value: Callable[[Holding], Any]) -> Callable[[ActiveLock], Any]:
 SORT_KEYS: Mapping[str, Callable[[ActiveLock], Any]] = {
     "name": attrgetter("name"),
     "state": lambda row: SEVERITY[row.state.code],
-    "lease": attrgetter("expires_at"),
+    "lease": _of_holder(attrgetter("expires_at")),
     "waiters": attrgetter("info.waiters"),
     "age": _of_holder(lambda holding: -holding.acquired_at.timestamp()),
     "holder": _of_holder(holder_text),
@@ -84,12 +84,6 @@ class LockQuerySet:
     def rows(self) -> list[ActiveLock]:
         """The locks. Raises an error of redis-py if no cache alias can be read."""
         return self._find()
-
-    def all(self) -> LockQuerySet:
-        """Return the same locks."""
-        return self
-
-    distinct = all
 
     def filter(self, *args: Any, **lookups: Any) -> LockQuerySet:
         """Return the locks that match all the lookups, too. Raise `FieldError` if one is not

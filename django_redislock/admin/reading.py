@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
-from operator import attrgetter
-from typing import Any, NamedTuple, TypeVar
+from operator import attrgetter, methodcaller
+from typing import NamedTuple, TypeVar
 
 from django.contrib.admin.views.main import SEARCH_VAR
 from django.core.exceptions import ImproperlyConfigured
@@ -16,9 +16,8 @@ from redis.exceptions import RedisError, TimeoutError
 from ..conf import conf
 from ..manager import LockManager, locks
 from ..models import ActiveLock
-from ..snapshots import Page
+from ..names import search_pattern
 
-FIRST_LOCKS = 200  # that are read at first. Most servers have no more
 ALIAS_TIMEOUT_SECONDS = 1.0
 """How long each of several cache aliases may take to return whether it has locks."""
 
@@ -28,6 +27,7 @@ READ_TIMEOUT_SECONDS = 5.0
 T = TypeVar("T")
 
 UNREADABLE = (RedisError, ImproperlyConfigured)
+"""The errors of a cache alias that cannot be read."""
 
 Failure = tuple[str, BaseException]
 """A cache alias that could not be read, and the error."""
@@ -51,25 +51,21 @@ def ask_all(
     Several aliases are asked in parallel. Then an answer that takes longer than `seconds` is an
     error, so that one server that does not respond does not delay the page for long.
     """
-    if len(aliases) == 1 and not aliases[0].error:
+
+    def answer_of(alias: Alias) -> T | BaseException:
         try:
-            return [ask(aliases[0].manager)]
+            return alias.error or ask(alias.manager)
         except UNREADABLE as error:
-            return [error]
-    executor = ThreadPoolExecutor(len(aliases) or 1, thread_name_prefix="redislock-admin")
-    answers = [None if each.error else executor.submit(ask, each.manager) for each in aliases]
+            return error
+
+    if len(aliases) == 1:
+        return [answer_of(aliases[0])]
+    executor = ThreadPoolExecutor(len(aliases), thread_name_prefix="redislock-admin")
+    answers = [executor.submit(answer_of, each) for each in aliases]
     executor.shutdown(wait=False)
-    wait(filter(None, answers), seconds)
-    found: list[Any] = []
-    for alias, answer in zip(aliases, answers, strict=True):
-        if answer is None:
-            found.append(alias.error)
-        elif not answer.done():
-            found.append(TimeoutError(f"No response within {seconds:g} s"))
-        else:
-            raised = answer.exception()
-            found.append(raised if isinstance(raised, UNREADABLE) else answer.result())
-    return found
+    wait(answers, seconds)
+    late = TimeoutError(f"No response within {seconds:g} s")
+    return [each.result() if each.done() else late for each in answers]
 
 
 def aliases_of(request: HttpRequest) -> tuple[Alias, ...]:
@@ -121,18 +117,13 @@ def read_locks(request: HttpRequest, list_max: int) -> Reading:
     found: Reading | None = getattr(request, "redislock_reading", None)
     if found:
         return found
-    text = request.GET.get(SEARCH_VAR, "").strip()
-    pattern = text if "*" in text or "?" in text else f"*{text}*"
-
-    def read(manager: LockManager) -> Page:
-        stop = list_max if text else min(FIRST_LOCKS, list_max)
-        page = manager.page(pattern if text else None, stop=stop)
-        return manager.page(stop=list_max) if stop < min(page.total, list_max) else page
-
+    search = request.GET.get(SEARCH_VAR)
+    pattern = search_pattern(search) if search else None
     rows: list[ActiveLock] = []
     failures: list[Failure] = []
     total, is_complete, aliases = 0, True, aliases_of(request)
-    for alias, page in zip(aliases, ask_all(aliases, read), strict=True):
+    pages = ask_all(aliases, methodcaller("page", pattern, stop=list_max))
+    for alias, page in zip(aliases, pages, strict=True):
         if isinstance(page, BaseException):
             failures.append((alias.name, page))
         else:

@@ -10,11 +10,10 @@ from django.contrib.admin import AdminSite
 from django.http import HttpRequest
 from django.urls import reverse
 
-from ..text import printable
+from ..identity import complete_id
 
 APP = "django_celery_results"
 
-MAX_ID_CHARACTERS = 255  # the record of a holder has a longer id in a shortened form
 REPLY_TIMEOUT_SECONDS = 1.0  # for the replies of the workers to a revocation
 
 
@@ -24,7 +23,7 @@ def result_links(
     """Return the address of the page of each task that has a result, in one query: none if the
     app is not installed, its model is not in this admin site, or the user may not view it."""
     # The sender of a task chooses its id, and not every database accepts every text.
-    ids = {each for each in task_ids if each and each == printable(each)[:MAX_ID_CHARACTERS]}
+    ids = {each for each in map(complete_id, task_ids) if each and each.isprintable()}
     model = apps.get_model(APP, "TaskResult") if apps.is_installed(APP) else None
     if not ids or model is None or not site.is_registered(model):
         return {}
@@ -40,8 +39,8 @@ def result_links(
 
 
 def can_be_revoked(task_id: str | None) -> bool:
-    """Return whether Celery is installed, and the holder is a task."""
-    return 0 < len(task_id or "") <= MAX_ID_CHARACTERS and find_spec("celery") is not None
+    """Return whether Celery is installed, and the holder is a task whose whole id is recorded."""
+    return bool(complete_id(task_id)) and find_spec("celery") is not None
 
 
 def revoke(task_id: str, *, terminate: bool) -> int:

@@ -66,7 +66,7 @@ OUTCOMES = {
         Outcome("passed", pgettext_lazy("of a lock", "passed on"), _("to the next holder")),
         Outcome("skipped", pgettext_lazy("of a lock", "skipped"), _("a task did not run"), 1),
         Outcome("refused", pgettext_lazy("of a lock", "refused"), _("it was not acquired"), 2),
-        Outcome("stale", pgettext_lazy("of a lock", "stale"), _("its renewal is overdue"), 3),
+        Outcome("stale", STALE.label, _("its renewal is overdue"), 3),
         Outcome("forced", pgettext_lazy("of a lock", "forced"), _("released by an operator"), 4),
         Outcome("expired", pgettext_lazy("of a lock", "expired"), _("its lease expired"), 5),
         Outcome("lost", pgettext_lazy("of a lock", "lost"), _("its holder outlived its lease"), 6),
@@ -115,32 +115,31 @@ class Row:
     label: str
     note: str = ""
     lock: str = ""  # the lock whose page the label leads to
-    held: list[Span] = field(default_factory=list)
-    waited: list[Span] = field(default_factory=list)
+    spans: list[Span] = field(default_factory=list)
 
     def add_event(self, event: Event) -> None:
         """Add the hold and the wait of an event. A refusal always has a wait."""
         end = event.acquired_at or event.at
         if was_held(event):
-            self.held.append(Span(end, event.at, event.outcome, event.holder))
+            self.spans.append(Span(end, event.at, event.outcome, event.holder))
             self._add_wait(event.holder, end, event.waited)
         else:
             self._add_wait(event.holder, end, event.waited, event.outcome)
 
     def add_holding(self, holding: Holding, now: datetime) -> None:
         start, what = min(holding.acquired_at, now), outcome_of(holding)
-        self.held.append(Span(start, now, what, holding.holder, is_running=True))
+        self.spans.append(Span(start, now, what, holding.holder, is_running=True))
         self._add_wait(holding.holder, holding.acquired_at, holding.waited)
 
     def add_waiter(self, since: datetime, now: datetime, holder: Holder | None = None) -> None:
-        self.waited.append(Span(min(since, now), now, "waiting", holder))
+        self.spans.append(Span(min(since, now), now, "waiting", holder))
 
     def _add_wait(
         self, holder: Holder, end: datetime, seconds: float, what: str = "waiting"
     ) -> None:
         if seconds > 0 or what != "waiting":
             start = end - timedelta(seconds=seconds)
-            self.waited.append(Span(start, end, what, holder))
+            self.spans.append(Span(start, end, what, holder))
 
 
 def outcome_of(holding: Holding) -> str:
@@ -160,26 +159,26 @@ def draw(
     rects, marks = [], []
     distance = max(100 * len(rows) / MAX_BARS, MIN_DISTANCE_PERCENT)
     for number, row in enumerate(rows):
-        for spans, (top, height) in ((row.waited, WAIT_PIXELS), (row.held, BAR_PIXELS)):
+        for near in _joined(row.spans, scale, distance):
+            shown, x = outcome(near[0].what), scale.x(near[0].start)
+            top, height = WAIT_PIXELS if shown.is_wait else BAR_PIXELS
             y = HEAD_PIXELS + ROW_PIXELS * number + top
-            for near in _joined(spans, scale, distance):
-                what, x = near[0].what, scale.x(near[0].start)
-                end = scale.x(max(span.end for span in near))
-                width = max(round(end - x - GAP_PERCENT, 2), MIN_BAR_PERCENT)
-                rects.append(
-                    SimpleNamespace(
-                        x=round(min(x, 100 - width), 2),
-                        y=y,
-                        width=width,
-                        height=height,
-                        what=what,
-                        # Several holders at the same time are not drawn as several short holds.
-                        is_many=len(near) > 1 and not near[0].is_running,
-                        title=_title(near),
-                    )
+            end = scale.x(max(span.end for span in near))
+            width = max(round(end - x - GAP_PERCENT, 2), MIN_BAR_PERCENT)
+            rects.append(
+                SimpleNamespace(
+                    x=round(min(x, 100 - width), 2),
+                    y=y,
+                    width=width,
+                    height=height,
+                    what=shown.what,
+                    # Several holders at the same time are not drawn as several short holds.
+                    is_many=len(near) > 1 and not near[0].is_running,
+                    title=_title(near),
                 )
-                if outcome(what).weight or (mark_all and outcome(what).is_end):
-                    marks.append(SimpleNamespace(x=end, y=y + height // 2, what=what))
+            )
+            if shown.weight or (mark_all and shown.is_end):
+                marks.append(SimpleNamespace(x=end, y=y + height // 2, what=shown.what))
     return SimpleNamespace(
         rows=rows,
         height=HEAD_PIXELS + ROW_PIXELS * len(rows),

@@ -1,7 +1,7 @@
 """Locks and events as table rows, sentences and JSON."""
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, replace
 from datetime import datetime
 from difflib import get_close_matches
@@ -30,7 +30,6 @@ from ..text import (
     redacted_metadata,
     short_duration,
     task_text,
-    waiters_text,
 )
 from .output import write_table
 
@@ -48,8 +47,10 @@ SEVERITIES = {"expired": "WARNING", "lost": "ERROR", "forced": "ERROR"}
 
 
 def lock_cells(info: LockInfo) -> tuple[str, ...]:
-    name, kind, waiters = printable(info.name), printable(info.kind), waiters_text(info)
-    state, held = str(state_of(info).label), primary_holder(info)
+    name, kind, state = printable(info.name), info.kind, str(state_of(info).label)
+    longest_wait = short_duration(info.longest_wait).split()[0]  # its larger unit is enough
+    waiters = f"{info.waiters} ({longest_wait})" if info.waiters else "0"
+    held = primary_holder(info)
     if held is None:
         return name, state, kind, "-", "-", "-", "-", waiters, "-"
     others = f" (+{len(info.holders) - 1})" if len(info.holders) > 1 else ""
@@ -80,11 +81,9 @@ def write_json(command: BaseCommand, facts: Iterable[dict[str, Any]]) -> None:
 
 def json_text(facts: dict[str, Any]) -> str:
     """Return JSON in ASCII, which cannot change the state of a terminal."""
-    text = json.dumps(facts, default=datetime.isoformat)
-    if r"\ud" in text:  # many programs refuse a text with a lone surrogate
-        whole = json.dumps(facts, default=datetime.isoformat, ensure_ascii=False)
-        text = json.dumps(json.loads(whole.encode(errors="replace")))
-    return text
+    text = json.dumps(facts, default=datetime.isoformat, ensure_ascii=False)
+    # Many programs refuse a lone surrogate, which becomes a question mark.
+    return json.dumps(json.loads(text.encode(errors="replace")))
 
 
 def lock_facts(info: LockInfo) -> dict[str, Any]:
@@ -109,7 +108,7 @@ def write_events(command: BaseCommand, events: Sequence[Event]) -> None:
 def event_cells(event: Event, moment: Callable[[datetime], str]) -> tuple[str, ...]:
     return (
         moment(event.at),
-        printable(event.outcome),
+        event.outcome,
         printable(event.name),
         short_duration(event.held) if event.acquired_at else "-",
         short_duration(event.waited),
@@ -122,13 +121,6 @@ def event_cells(event: Event, moment: Callable[[datetime], str]) -> tuple[str, .
 def moment_text(moment: datetime) -> str:
     """Return the date and time in the project's time zone, to the second."""
     return localtime(moment).isoformat(" ", "seconds")
-
-
-def metadata_text(metadata: Mapping[str, Any]) -> str:
-    """Return redacted metadata on one line, or an empty string."""
-    if not metadata:
-        return ""
-    return printable(json.dumps(redacted_metadata(metadata), ensure_ascii=False, default=str))
 
 
 def hold_text(name: str, holding: Holding) -> str:

@@ -24,7 +24,7 @@ from textual.widgets.option_list import Option
 from ..health import unavailable_text
 from ..lock_state import urgency
 from ..manager import LockManager
-from ..names import matcher
+from ..names import matcher, search_pattern
 from ..snapshots import Event, LockInfo, Page
 from ..text import clock_text, error_text, printable, short_duration
 from . import formatting
@@ -219,8 +219,6 @@ class WatchApp(App[Exception]):
                 self.notify("\n".join(failures), severity="error", markup=False)
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
-        text = event.value.strip()
-        has_wildcards = "*" in text or "?" in text
-        self.pattern = (text if has_wildcards else f"*{text}*") if text else None
+        self.pattern = search_pattern(event.value)
         self.read_now.set()
         self.lock_list.focus()

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from typing import Any
 
 from django import template
 
@@ -16,8 +14,8 @@ from ..text import (
     age,
     clock_text,
     holder_text,
+    metadata_text,
     printable,
-    redacted_metadata,
     short_duration,
     task_text,
 )
@@ -28,6 +26,7 @@ register.filter("age", age)
 register.filter("clock", clock_text)
 register.filter("duration", short_duration)
 register.filter("holder", holder_text)
+register.filter("metadata", metadata_text)
 register.filter("outcome", outcome)
 register.filter("printable", printable)
 register.filter("process", process_text)
@@ -37,13 +36,6 @@ register.filter("state", state_of_holding)
 register.filter("task", task_text)
 register.filter("was_renewed", was_renewed)
 register.filter("who", who)
-
-
-@register.filter
-def metadata(values: Mapping[str, Any]) -> str:
-    """Return metadata as JSON, without the values that ``REDISLOCK_REDACT`` hides."""
-    text = json.dumps(redacted_metadata(values), ensure_ascii=False, indent=2, default=str)
-    return "\n".join(printable(line) for line in text.split("\n"))
 
 
 @register.simple_tag(takes_context=True)

@@ -40,28 +40,24 @@ def run(command: BaseCommand, manager: LockManager, options: dict[str, Any]) -> 
         write_json(command, map(record_facts, events))
     elif events:
         write_events(command, events)
-    elif not conf.history:
-        command.stdout.write("No history is kept.")
     else:
-        is_filtered = options["pattern"] or options["outcome"] or options["since"] < math.inf
-        command.stdout.write("No event matches." if is_filtered else "No history.")
+        command.stdout.write("No event matches." if conf.history else "No history is kept.")
 
 
 def matching_events(manager: LockManager, options: dict[str, Any]) -> Sequence[Event]:
     pattern, outcomes, since = options["pattern"], options["outcome"], options["since"]
-    is_name = pattern is not None and not {"*", "?"} & set(pattern)
+    name = pattern if pattern and not {"*", "?"} & set(pattern) else None
     has_name = matcher(pattern)
 
     def matches(event: Event) -> bool:
         return event.outcome in (outcomes or OUTCOMES) and has_name(event.name)
 
-    is_filtered = outcomes or not (pattern is None or is_name)
     server = servers[manager.alias]
     flow = history.history(
         server.keys,
-        pattern if is_name else None,
+        name,
         options["limit"],
-        matches=matches if is_filtered else None,
+        matches=matches if outcomes or (pattern and not name) else None,
         age=timedelta(seconds=since) if since < MAX_LEASE_SECONDS else None,
     )
     return run_flow(server.client, flow)

@@ -31,6 +31,7 @@ def run(command: BaseCommand, manager: LockManager, options: dict[str, Any]) -> 
         first = nsmallest(limit, infos, key=urgency) if limit else infos
         write_json(command, map(lock_facts, first))
         return
+    # `read` counts the locks while they pass by, because all of them would take much memory.
     counted = (info for info, _ in zip(infos, read, strict=False))
     shown = nsmallest(limit or DEFAULT_ROWS, counted, key=urgency)
     if shown:

@@ -106,20 +106,16 @@ def matching_holds(
 
 
 def matches(holding: Holding, options: dict[str, Any]) -> bool:
-    holder, task, older_than = holding.holder, options["task"], options["older_than"]
-    tasks = filter(None, (holder.task_name, holder.task_id))
+    holder, host, task = holding.holder, options["host"], options["task"]
+    tasks, older_than = filter(None, (holder.task_name, holder.task_id)), options["older_than"]
     return (
         options["token"] in (None, holding.token)
-        and (options["host"] is None or runs_on(options["host"], holding))
+        # A queued task runs on no host yet.
+        and (host is None or (holder.host == host and not is_queued(holding)))
         and (task is None or any(map(any_of((task,)).match, tasks)))
         and (not options["stale"] or holding.is_stale)
         and (older_than is None or age(holding) > older_than)
     )
-
-
-def runs_on(host: str, holding: Holding) -> bool:
-    """Return whether the holder is on a host. A queued task runs on none yet."""
-    return holding.holder.host == host and not is_queued(holding)
 
 
 def confirmed(command: BaseCommand, matching: Iterable[Hold]) -> Sequence[Hold]:

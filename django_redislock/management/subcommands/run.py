@@ -195,7 +195,7 @@ class LockedCommand:
         raise SystemExit(status) from None
 
     def say(self, text: str) -> None:
-        with suppress(AttributeError, OSError, ValueError):  # stderr is closed
+        with suppress(OSError):  # nobody reads stderr
             self.command.stderr.write(text, style_func=str)
 
 

@@ -8,11 +8,11 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.template.defaultfilters import pluralize
 
-from ...advice import advice, quorum_text
+from ...advice import Advice, advice, quorum_text
 from ...lock_state import COOLDOWN, HANDOVER, HELD, QUEUED, STALE, state_of, state_of_holding
 from ...manager import LockManager, locks
-from ...snapshots import Holding, LockInfo, Waiter
-from ...text import age, holder_text, printable, short_duration, task_text
+from ...snapshots import Event, Holding, LockInfo, Waiter
+from ...text import age, holder_text, metadata_text, printable, short_duration, task_text
 from .. import formatting
 from ..arguments import add_format, name
 from ..output import write_paragraph, write_table
@@ -34,52 +34,44 @@ def add_arguments(parser: CommandParser) -> None:
 
 
 def run(command: BaseCommand, manager: LockManager, options: dict[str, Any]) -> None:
-    name, is_json = options["name"], options["format"] == "json"
+    name, write = options["name"], command.stdout.write
     info, history = manager.get(name), manager.history(name, MAX_EVENTS)
     waiters = manager.queue(name, MAX_WAITERS) if info else ()
-    if is_json:
-        free = LockInfo(name, kind="", capacity=0, state="", waiters=0, longest_wait=0.0)
-        facts = {
-            **(formatting.lock_facts(info) if info else asdict(free) | {"state": "free"}),
-            "queue": [formatting.record_facts(waiter) for waiter in waiters],
-            "history": [formatting.record_facts(event) for event in history],
-        }
-        command.stdout.write(formatting.json_text(facts))
-    if info is None and not history:
-        similar = formatting.similar_names_text(manager, name)
-        raise CommandError(f"{printable(name)} is not held, and has no history{similar}")
-    if is_json:
-        return
-    write, found = command.stdout.write, advice(info, formatting.moment_text)
-    if info is None:
-        write(f"{printable(name)} is free. {found.reason}")
+    if options["format"] == "json":
+        free = LockInfo(name, kind="", capacity=0, state="free", waiters=0, longest_wait=0.0)
+        facts = formatting.lock_facts(info) if info else asdict(free)
+        facts["queue"] = [formatting.record_facts(waiter) for waiter in waiters]
+        facts["history"] = [formatting.record_facts(event) for event in history]
+        write(formatting.json_text(facts))
+    elif info:
+        found = advice(info, formatting.moment_text)
+        write_lock(command, info, found)
+        write_waiters(command, info, waiters)
+        write_history(command, history)
+        absent = [] if waiters else ["Nobody waits."]
+        absent += [] if history else ["No earlier event is recorded."]
+        if absent:
+            write("\n" + " ".join(absent))
+        steps = [found.next_step, *release_steps(manager, info)]
+        if any(steps):
+            write("\nNext: " + "\n".join(filter(None, steps)))
+    elif history:
+        write(f"{printable(name)} is free. {advice(None, formatting.moment_text).reason}")
         if history[0].kind == "quorum":
             write(quorum_text())
-    else:
-        paint = command.style.ERROR if info.is_stale else command.style.SUCCESS
-        write(headline(info), paint)
-        write(found.head, paint)
-        write_paragraph(command, found.reason)
-        for holding in info.holders:
-            write_holding(command, info, holding)
-    if info and waiters:
-        write_waiters(command, info, waiters)
-    if history:
-        latest = f", the latest {MAX_EVENTS} events" if len(history) == MAX_EVENTS else ""
-        write(f"\nHistory{latest}", command.style.MIGRATE_HEADING)
-        formatting.write_events(command, history)
-    absent = [] if waiters else ["Nobody waits."]
-    absent += [] if history else ["No earlier event is recorded."]
-    if info and absent:
-        write("\n" + " ".join(absent))
-    steps = [found.next_step] if found.next_step else []
-    if info and (typed := release_command(manager, info)):
-        condition = RELEASE_IF.get(state_of(info), "If the process is gone")
-        if state_of(info) is STALE:
-            steps.append(str(STALE.release))
-        steps.append(f"{condition}, run: {typed}")
-    if steps:
-        write("\nNext: " + "\n".join(steps))
+        write_history(command, history)
+    if not (info or history):
+        similar = formatting.similar_names_text(manager, name)
+        raise CommandError(f"{printable(name)} is not held, and has no history{similar}")
+
+
+def write_lock(command: BaseCommand, info: LockInfo, found: Advice) -> None:
+    paint = command.style.ERROR if info.is_stale else command.style.SUCCESS
+    command.stdout.write(headline(info), paint)
+    command.stdout.write(found.head, paint)
+    write_paragraph(command, found.reason)
+    for holding in info.holders:
+        write_holding(command, info, holding)
 
 
 def headline(info: LockInfo) -> str:
@@ -91,23 +83,6 @@ def headline(info: LockInfo) -> str:
     if state_of(info) is QUEUED:
         return f"{text} for {how_long}, sent by {who}"
     return f"{text}, {who} for {how_long}"
-
-
-def release_command(manager: LockManager, info: LockInfo) -> str:
-    """Return the command that releases the lock, or an empty string if a release is not right."""
-    state, has_several = state_of(info), len(info.holders) > 1
-    # Of several holders, the others may be running.
-    is_right = state in (STALE, COOLDOWN) if has_several else state not in (HELD, HANDOVER)
-    if not (is_right and info.name.isprintable()):  # nobody could type the name
-        return ""
-    arguments = ["manage.py", "locks", "release"]
-    if manager.alias != locks.alias:
-        arguments.append(f"--using={manager.alias}")
-    if has_several and state is STALE:
-        arguments.append("--stale")
-    if info.name.startswith("-"):
-        arguments.append("--")
-    return shlex.join([*arguments, info.name])
 
 
 def write_holding(command: BaseCommand, info: LockInfo, holding: Holding) -> None:
@@ -125,7 +100,7 @@ def write_holding(command: BaseCommand, info: LockInfo, holding: Holding) -> Non
         "lease": lease if holding.timeout else f"released; in cooldown for {left}",
         "fence": str(holding.fence_token),
         **share(info, holding),
-        "metadata": "" if state is QUEUED else formatting.metadata_text(holding.metadata),
+        "metadata": "" if state is QUEUED else metadata_text(holding.metadata),
     }
     for label, text in lines.items():
         if text:
@@ -133,6 +108,8 @@ def write_holding(command: BaseCommand, info: LockInfo, holding: Holding) -> Non
 
 
 def write_waiters(command: BaseCommand, info: LockInfo, waiters: Sequence[Waiter]) -> None:
+    if not waiters:
+        return
     longest = short_duration(max(waiter.waited for waiter in waiters))
     title = f"\n{info.waiters} waiter{pluralize(info.waiters)}, the first for {longest}"
     command.stdout.write(title, command.style.MIGRATE_HEADING)
@@ -140,9 +117,35 @@ def write_waiters(command: BaseCommand, info: LockInfo, waiters: Sequence[Waiter
     rows = [header]
     for waiter in waiters:
         who = holder_text(waiter), task_text(waiter) or "-", *share(info, waiter).values()
-        metadata = formatting.metadata_text(waiter.metadata) or "-"
+        metadata = metadata_text(waiter.metadata) or "-"
         rows.append((short_duration(waiter.waited), *who, metadata))
     write_table(command, rows)
+
+
+def write_history(command: BaseCommand, history: Sequence[Event]) -> None:
+    if history:
+        latest = f", the latest {MAX_EVENTS} events" if len(history) == MAX_EVENTS else ""
+        command.stdout.write(f"\nHistory{latest}", command.style.MIGRATE_HEADING)
+        formatting.write_events(command, history)
+
+
+def release_steps(manager: LockManager, info: LockInfo) -> list[str]:
+    """Return when to release the lock, and the command. Empty if a release is not right."""
+    state, has_several = state_of(info), len(info.holders) > 1
+    # Of several holders, the others may be running.
+    is_right = state in (STALE, COOLDOWN) if has_several else state not in (HELD, HANDOVER)
+    if not (is_right and info.name.isprintable()):  # nobody could type the name
+        return []
+    arguments = ["manage.py", "locks", "release"]
+    if manager.alias != locks.alias:
+        arguments.append(f"--using={manager.alias}")
+    if has_several and state is STALE:
+        arguments.append("--stale")
+    if info.name.startswith("-"):
+        arguments.append("--")
+    condition = RELEASE_IF.get(state, "If the process is gone")
+    step = f"{condition}, run: {shlex.join([*arguments, info.name])}"
+    return [str(STALE.release), step] if state is STALE else [step]
 
 
 def share(info: LockInfo, record: Holding | Waiter) -> dict[str, str]:

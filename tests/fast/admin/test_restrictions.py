@@ -6,7 +6,6 @@ import re
 
 import pytest
 from django.contrib import admin
-from django.contrib.admin.models import LogEntry
 from django.core.exceptions import FieldError
 from django.db.models import Q
 from django.urls import path
@@ -182,8 +181,6 @@ def test_the_admin_log_has_no_entries_of_hidden_aliases(serve, other, hold, rele
         entries = releaser.get(html.unescape(href)).context["action_list"]
         assert [str(each.get_change_message()).split(". ")[0] for each in entries] == expected
 
-    LogEntry.objects.filter(change_message__contains=" on other. ").delete()
-    assert "historylink" not in text_of(lock_page(releaser, "x", using="other"))
     assert releaser.get(f"{LIST}x/history/").status_code == 302
 
 
