@@ -22,6 +22,7 @@ from .lock_state import (
     STALE,
     UNRENEWED,
     QueuedTask,
+    is_lengthened,
     overdue_for,
     primary_holder,
     queued_task,
@@ -217,6 +218,12 @@ def _unrenewed(holders: Sequence[Holding]) -> Answer:
         text = _(
             "Automatic renewal is off, so the lease does not show whether the holder is running. "
             "It expires in %(left)s."
+        )
+    elif any(is_lengthened(holding) for holding in holders):
+        head = _("Extended: not known whether releasing is safe.")
+        text = _(
+            "The holder has extended the lease beyond its timeout, so the lease does not show "
+            "whether the holder is running. It expires in %(left)s unless it is extended again."
         )
     elif any(was_extended(holding) for holding in holders):
         head = _("Renewed before: check the process first.")

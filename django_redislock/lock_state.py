@@ -65,10 +65,10 @@ UNRENEWED = LockState(
     pgettext_lazy("of a lock", "held (no renewal)"),
     "○",
     _(
-        "The lease is not renewed, or only after at_least_for, so it does not show whether the "
+        "The lease is not renewed, or is longer than its timeout, so it does not show whether the "
         "holder is running."
     ),
-    _("The holder is not stopped, and notices only at its next release or check."),
+    _("The holder is not stopped, and notices only at its next renewal, release or check."),
 )
 HELD = LockState(
     "held",
@@ -182,6 +182,11 @@ def was_extended(holding: Holding) -> bool:
     return age(holding) > holding.timeout
 
 
+def is_lengthened(holding: Holding) -> bool:
+    """Return whether `extend()` has made the lease longer than any renewal does."""
+    return holding.ttl > holding.timeout > 0
+
+
 # Queue locks
 
 
@@ -198,7 +203,8 @@ class QueuedTask:
 
 def is_queued(holding: Holding) -> bool:
     """Return whether this is the queue lock of a task that was sent and has not started."""
-    is_marked = holding.metadata.get("queued") is True and not holding.renewed
+    is_renewed = holding.renewed or holding.renews_later
+    is_marked = holding.metadata.get("queued") is True and not is_renewed
     return bool(is_marked and holding.timeout and holding.holder.task_id)
 
 

@@ -75,8 +75,8 @@ class Holding:
     """Whether the holder renews its lease while it runs. Also False if `renews_later` is true."""
 
     renews_later: bool = False
-    """Whether `at_least_for` is longer than `timeout`. The holder renews the lease, but Redis
-    shows no renewal before `at_least_for` has passed."""
+    """Whether the lease is longer than `timeout`, because of `at_least_for` or `extend()`. The
+    holder renews it, but Redis shows no renewal until it would end later by that."""
 
     @property
     def since_renewal(self) -> float:

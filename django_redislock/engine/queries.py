@@ -210,6 +210,8 @@ def _holding(token: str, record: str, now: int) -> Holding | None:
     if parsed.expires <= now:
         return None
     payload = parse_payload(parsed.payload)
+    # Renewals never shorten a lease, so one that `extend()` has made longer hides them.
+    is_hidden = payload.renewed and parsed.expires - now > parsed.lease
     return Holding(
         token=token,
         fence_token=parsed.fence_token,
@@ -221,8 +223,8 @@ def _holding(token: str, record: str, now: int) -> Holding | None:
         ttl=(parsed.expires - now) / 1000,
         holder=payload.holder,
         metadata=payload.metadata,
-        renewed=payload.renewed,
-        renews_later=payload.renews_later,
+        renewed=payload.renewed and not is_hidden,
+        renews_later=payload.renews_later or is_hidden,
     )
 
 

@@ -13,6 +13,7 @@ from django.utils.timezone import localtime
 from ..lock_state import (
     QUEUED,
     STALE,
+    is_lengthened,
     primary_holder,
     state_of,
     state_of_holding,
@@ -65,6 +66,8 @@ def renewal_text(holding: Holding) -> str:
         return f"renewed {short_duration(holding.since_renewal)} ago"
     if holding.renewed:
         return "not renewed yet"
+    if is_lengthened(holding):
+        return "extended"
     if holding.renews_later:
         return "renewed before" if was_extended(holding) else "renewal starts later"
     return "not renewed"

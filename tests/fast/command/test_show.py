@@ -79,6 +79,14 @@ def test_show_of_a_lock_whose_renewal_starts_later(redis_server, hold):
     assert re.search("s of 1m 00s left, renewed before$", later, re.M)
 
 
+def test_show_of_a_lock_whose_lease_was_extended(hold):
+    hold("daily", timeout=30).extend(60)
+    text = call("show", "daily")
+    assert text.startswith("daily (mutex): held (no renewal), ")
+    assert "\nExtended: not known whether releasing is safe.\n" in text
+    assert re.search("s of 30s left, extended$", text, re.M)
+
+
 def test_show_has_all_holders_and_the_queue_in_its_order(nothing_left_behind):
     with locks.semaphore("export", 2), locks.semaphore("export", 2, metadata={"n": 1}):
         first = start(acquire_and_release, locks.semaphore("export", 2, metadata={"n": 2}))

@@ -160,6 +160,18 @@ def test_a_hold_shows_whether_its_lease_is_renewed(options, renewed):
     locks.force_release("a")
 
 
+def test_an_extended_lease_shows_no_renewal():
+    lock = locks.lock("a", timeout=2)
+    assert lock.acquire()
+    lock.extend(60)
+    info = locks.get("a")
+    assert (info.renewed, info.renews_later, info.is_stale) == (False, True, False)
+    lock.extend(2, replace_ttl=True)
+    info = locks.get("a")
+    assert (info.renewed, info.renews_later) == (True, False)
+    lock.release()
+
+
 def test_the_newest_events_are_first_up_to_the_limit(manager):
     for number in range(20):
         with manager.lock(f"n{number}"):
