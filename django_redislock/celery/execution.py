@@ -118,7 +118,7 @@ class TaskExecution(Execution):
     """The slot of its lock on the board."""
 
     must_run_later = False
-    """Whether the task is sent again, because only queued tasks hold its lock."""
+    """Whether the task is sent again if its lock is not free, with any `on_conflict`."""
 
     kept_until = 0.0
     """Until when the lock must be kept for a message that the task has sent in its own place."""
@@ -174,14 +174,6 @@ class TaskExecution(Execution):
         conflict.error = AlreadyRunning(name, holder_id)
         return conflict
 
-    def _runs_later(self, lock_name: str) -> bool:
-        """Return whether the task is sent again if that lock is not free, with any `on_conflict`.
-
-        In a mode with separate locks, the queued task runs after the running one.
-        """
-        is_lock_of_running = self.options.locking.separate and lock_name == self.name
-        return (self.must_run or is_lock_of_running) and self._can_run_later(lock_name)
-
     def _can_run_later(self, lock_name: str) -> bool:
         return self.message.has_queue and not self._is_inside(lock_name)
 
@@ -204,8 +196,10 @@ class TaskExecution(Execution):
 
         A task does not wait for a queued one, which can need the process in which it would wait.
         """
-        if self._runs_later(lock.name):
-            lock.on_conflict = "retry"  # for the history
+        # In a mode with separate locks, the queued task runs after the running one.
+        runs_later = self.must_run or self.options.locking.separate
+        if runs_later and self._can_run_later(lock.name):
+            self.must_run_later, lock.on_conflict = True, "retry"  # for the history
         message, would_wait = self.message, self._waits and self.message.has_queue
         may_run_already = message.is_redelivered or message.is_resent or message.retries
         if may_run_already or would_wait:
@@ -222,13 +216,13 @@ class TaskExecution(Execution):
         return super()._acquire_or_conflict(lock)
 
     def _settle(self, conflict: Conflict) -> Any:
-        message, options, name = self.message, self.options, conflict.name
+        message, options = self.message, self.options
         may_retry = options.on_conflict == "retry" and (
             options.max_retries is None or message.conflicts < options.max_retries
         )
-        wants_later = may_retry or conflict.is_with_itself or self.must_run_later
-        runs_later = (wants_later and self._can_run_later(name)) or self._runs_later(name)
-        if runs_later and not message.is_duplicate:
+        must_run_later = self.must_run_later and conflict.name == self.name
+        runs_later = may_retry or must_run_later or conflict.is_with_itself
+        if runs_later and self._can_run_later(conflict.name) and not message.is_duplicate:
             self._send_again(conflict)
         return super()._settle(conflict)
 
