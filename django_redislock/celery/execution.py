@@ -124,12 +124,13 @@ class TaskExecution(Execution):
     """Until when the lock must be kept for a message that the task has sent in its own place."""
 
     def __init__(self, call: Call, message: Message) -> None:
+        message.has_started = True  # also if the lock has no valid name
         super().__init__(call)
         self.message, self.task, self.must_run = message, message.task, message.must_run
 
     def run(self) -> Any:
         """Run the function under its locks, or do what `on_conflict` says."""
-        self.message.has_started, self.message.execution = True, self
+        self.message.execution = self
         try:
             return super().run()
         finally:
@@ -159,8 +160,8 @@ class TaskExecution(Execution):
         except Exception:  # it must not hide what the task did
             logger.exception("Cannot determine whether the task runs again: task=%s", call)
 
-    def _prepare_queue_lock(self, name: str) -> Conflict | None:
-        message = self.message
+    def _prepare_queue_lock(self) -> Conflict | None:
+        message, name = self.message, self.queue_lock_name
         if message.is_replaceable and self._has_ended(REVOKED):
             logger.info("Replaced task ignored: task=%s", self.call)
             raise Ignore("A newer task has replaced this one")

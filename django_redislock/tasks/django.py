@@ -175,14 +175,14 @@ class TaskExecution(Execution):
         super()._settle(conflict)
         return {SKIPPED: str(conflict.error)} if self.call.task_name else None  # a direct call
 
-    def _prepare_queue_lock(self, name: str) -> None:
+    def _prepare_queue_lock(self) -> None:
         """Wait until the sender of the task knows its id. Without an id, use any queue lock.
 
         The call is then direct, or the backend does not send the signal `task_started`.
         """
         if self.call.other_queue_token:  # it runs inside enqueue()
             return
-        holders = holders_with_ids(self.single, name)
+        holders = holders_with_ids(self.single, self.queue_lock_name)
         queued = [each for each in holders if each.metadata.get("queued")]
         if queued and not self.call.task_id:
             self.call.other_queue_token = queued[0].token

@@ -50,36 +50,32 @@ def runs_under(alias: str, name: str) -> bool:
 class Execution:
     """One call of a single-instance function."""
 
-    name: str
-    """The name of the lock."""
-
     must_run = False
     """Whether the call must not be skipped because of another queued one."""
 
     def __init__(self, call: Call) -> None:
         self.call, self.single, self.options = call, call.single, call.single.options
+        self.name = self.single.name_of(call)
+        self.queue_lock_name = self.single.queue_lock_name(self.name)
 
     def run(self) -> Any:
         """Run the function under its locks, or do what `on_conflict` says."""
-        locking, self.name = self.options.locking, self.single.name_of(self.call)
-        if not locking.when_sent:
-            return self._run_under_lock(self._call_function)
-        queue_lock_name = self.single.queue_lock_name(self.name)
-        if conflict := self._prepare_queue_lock(queue_lock_name):
-            return self._settle(conflict)
-        if not locking.while_running:
-            return self._run_after_queue(queue_lock_name)
-        after_queue = partial(self._run_after_queue, queue_lock_name)
-        return self._run_under_lock(after_queue if locking.separate else self._call_function)
+        locking, body = self.options.locking, self._call_function
+        if locking.when_sent:
+            if conflict := self._prepare_queue_lock():
+                return self._settle(conflict)
+            if locking.separate or not locking.while_running:
+                body = self._run_after_queue
+        return self._run_under_lock(body) if locking.while_running else body()
 
     async def arun(self) -> Any:
-        """Async version of `run()`. The queue lock has the name of the lock here, because no
-        framework with coroutine functions has separate queue locks."""
-        locking, self.name = self.options.locking, self.single.name_of(self.call)
+        """Async version of `run()`. No framework with coroutine functions has separate queue
+        locks."""
+        locking = self.options.locking
         if locking.when_sent:
-            await sync_to_async(self._prepare_queue_lock)(self.name)
+            await sync_to_async(self._prepare_queue_lock)()
         if not locking.while_running:
-            after_queue = await sync_to_async(self._after_queue)(self.name)
+            after_queue = await sync_to_async(self._after_queue)()
             return self._settle(after_queue) if after_queue else await self._acall_function()
         lock = self.single.lock(self.name, self.call, self.options.on_lost)
         if not await self._aacquires(lock):
@@ -182,27 +178,27 @@ class Execution:
 
     # The queue lock
 
-    def _prepare_queue_lock(self, name: str) -> Conflict | None:
+    def _prepare_queue_lock(self) -> Conflict | None:
         """Prepare the use of the queue lock, or return a conflict that is known already."""
         return None
 
-    def _run_after_queue(self, name: str) -> Any:
+    def _run_after_queue(self) -> Any:
         """Release the queue lock when the task starts, and call the function."""
-        conflict = self._after_queue(name)
+        conflict = self._after_queue()
         return self._settle(conflict) if conflict else self._call_function()
 
-    def _after_queue(self, name: str) -> Conflict | None:
+    def _after_queue(self) -> Conflict | None:
         """Release the queue lock, or return the conflict with its holder."""
         if self.options.at_least_for and not self.options.locking.separate:
-            lock = self.single.lock(name, self.call)
+            lock = self.single.lock(self.name, self.call)
             was_held = self._acquires(lock)
             if was_held:
                 lock.release()  # the cooldown counts from the start of the task
         else:
-            was_held = self.single.release_queue_lock(name, self.call)
+            was_held = self.single.release_queue_lock(self.queue_lock_name, self.call)
         if was_held or self.must_run:
             return None
-        conflict = Conflict(self.call, name)
+        conflict = Conflict(self.call, self.queue_lock_name)
         return conflict if conflict.look() else None
 
     # Release
