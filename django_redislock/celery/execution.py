@@ -127,6 +127,7 @@ class TaskExecution(Execution):
         message.has_started = True  # also if the lock has no valid name
         super().__init__(call)
         self.message, self.task, self.must_run = message, message.task, message.must_run
+        self.can_run_later = message.has_queue and not self.is_inside
 
     def run(self) -> Any:
         """Run the function under its locks, or do what `on_conflict` says."""
@@ -175,9 +176,6 @@ class TaskExecution(Execution):
         conflict.error = AlreadyRunning(name, holder_id)
         return conflict
 
-    def _can_run_later(self, lock_name: str) -> bool:
-        return self.message.has_queue and not self._is_inside(lock_name)
-
     def _call_function(self) -> Any:
         call, function = self.call, self.single.function
         if self.message.may_have_run and self._has_ended(SUCCESS):
@@ -199,9 +197,9 @@ class TaskExecution(Execution):
         """
         # In a mode with separate locks, the queued task runs after the running one.
         runs_later = self.must_run or self.options.locking.separate
-        if runs_later and self._can_run_later(lock.name):
+        if runs_later and self.can_run_later:
             self.must_run_later, lock.on_conflict = True, "retry"  # for the history
-        message, would_wait = self.message, self._waits and self.message.has_queue
+        message, would_wait = self.message, self.waits and self.message.has_queue
         may_run_already = message.is_redelivered or message.is_resent or message.retries
         if may_run_already or would_wait:
             conflict = Conflict(self.call, lock.name)
@@ -223,7 +221,7 @@ class TaskExecution(Execution):
         )
         must_run_later = self.must_run_later and conflict.name == self.name
         runs_later = may_retry or must_run_later or conflict.is_with_itself
-        if runs_later and self._can_run_later(conflict.name) and not message.is_duplicate:
+        if runs_later and self.can_run_later and not message.is_duplicate:
             self._send_again(conflict)
         return super()._settle(conflict)
 

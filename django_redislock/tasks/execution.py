@@ -44,7 +44,7 @@ def current_lock() -> BaseLock | None:
 
 def runs_under(alias: str, name: str) -> bool:
     """Return whether this call is made inside a function that runs under a lock."""
-    return any(lock.name == name and manager.alias == alias for manager, lock in _held.get())
+    return (alias, name) in [(manager.alias, lock.name) for manager, lock in _held.get()]
 
 
 class Execution:
@@ -57,6 +57,10 @@ class Execution:
         self.call, self.single, self.options = call, call.single, call.single.options
         self.name = self.single.name_of(call)
         self.queue_lock_name = self.single.queue_lock_name(self.name)
+        self.is_inside = runs_under(self.single.manager.alias, self.name)
+        """Whether the call is made inside the instance that holds the lock."""
+
+        self.waits = self.options.on_conflict == "wait" and not self.is_inside
 
     def run(self) -> Any:
         """Run the function under its locks, or do what `on_conflict` says."""
@@ -135,19 +139,11 @@ class Execution:
 
     def _acquire_or_conflict(self, lock: BaseLock) -> Conflict | None:
         """Acquire the lock, or return the conflict with its holder."""
-        if self._acquires(lock, blocking=self._waits):
+        if self._acquires(lock, blocking=self.waits):
             return None
         conflict = Conflict(self.call, self.name)
         conflict.look()
         return conflict
-
-    @property
-    def _waits(self) -> bool:
-        return self.options.on_conflict == "wait" and not self._is_inside(self.name)
-
-    def _is_inside(self, name: str) -> bool:
-        """Return whether the call is made inside the instance that holds the lock."""
-        return runs_under(self.single.manager.alias, name)
 
     def _acquires(self, lock: BaseLock, *, blocking: bool = False) -> bool:
         """Acquire a lock, or take over the queue lock of this message.
@@ -163,7 +159,7 @@ class Execution:
     async def _aacquires(self, lock: BaseLock) -> bool:
         """Async version of `_acquires()`, which waits if `on_conflict` says so."""
         try:
-            return await lock.aacquire(blocking=self._waits)
+            return await lock.aacquire(blocking=self.waits)
         except LockError as error:
             return await sync_to_async(self._release_other_type)(error) and await self._aacquires(
                 lock
