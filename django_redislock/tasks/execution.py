@@ -154,23 +154,20 @@ class Execution:
         try:
             return lock.acquire(blocking=blocking)
         except LockError as error:
-            return self._release_other_type(error) and self._acquires(lock, blocking=blocking)
+            if not error.held_as:
+                raise
+        was_own = self.single.release_queue_lock(self.name, self.call)
+        return was_own and self._acquires(lock, blocking=blocking)
 
     async def _aacquires(self, lock: BaseLock) -> bool:
         """Async version of `_acquires()`, which waits if `on_conflict` says so."""
         try:
             return await lock.aacquire(blocking=self.waits)
         except LockError as error:
-            return await sync_to_async(self._release_other_type)(error) and await self._aacquires(
-                lock
-            )
-
-    def _release_other_type(self, error: LockError) -> bool:
-        """Release the queue lock of this message if it is a lock of another type, and return
-        whether it was released. Raise any other error."""
-        if not error.held_as:
-            raise error
-        return self.single.release_queue_lock(self.name, self.call)
+            if not error.held_as:
+                raise
+        release = sync_to_async(self.single.release_queue_lock)
+        return await release(self.name, self.call) and await self._aacquires(lock)
 
     # The queue lock
 
