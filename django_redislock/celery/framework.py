@@ -73,9 +73,9 @@ def _install(options: Options, task: Task[..., Any]) -> None:
         run = task.run
         if getattr(task, "autoretry_for", ()):  # Celery has put its wrapper on the instance
             run = getattr_static(type(task), "run").__get__(task)
-        task.run = with_autoretry(task, wrap(options, run, "celery"))  # type: ignore[method-assign]
-        single = single_of(task)
-        if single and options.locking.when_sent:
+        single = Single(options, run, "celery")
+        task.run = with_autoretry(task, wrap(single))  # type: ignore[method-assign]
+        if options.locking.when_sent:
             take_queue_lock_when_sent(task, single)
     except Exception as error:
         task.run = task.apply_async = partial(_raise, error)  # type: ignore[method-assign]

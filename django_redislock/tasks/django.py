@@ -204,7 +204,8 @@ def decorate(options: Options, task: Any) -> Any:
             " 'django_redislock.tasks.SingleInstanceBackend', around"
             f" {type(backend).__module__}.{type(backend).__qualname__}"
         )
-    return replace(task, func=wrap(options, task.func, "django", int(task.takes_context)))
+    single = Single(options, task.func, "django", int(task.takes_context))
+    return replace(task, func=wrap(single))
 
 
 def execution(
