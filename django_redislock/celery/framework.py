@@ -8,6 +8,7 @@ for the task.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from functools import partial
 from inspect import getattr_static
 from typing import Any, NoReturn
@@ -24,8 +25,6 @@ from django_redislock.tasks.single import Call, Single
 from .execution import TaskExecution, with_autoretry
 from .message import message_of, single_of, state
 from .sending import take_queue_lock_when_sent
-
-Install = Callable[["Task[..., Any]"], None]
 
 
 def is_task(target: Any) -> bool:
@@ -86,20 +85,16 @@ def _raise(error: Exception, *args: Any, **kwargs: Any) -> NoReturn:
     raise error
 
 
-def _install_in_each_app(install: Install, proxy: Any) -> None:
+def _install_in_each_app(install: Callable[[Any], None], proxy: Any) -> None:
     """Install a lock in each app's copy of a shared task, also in future apps."""
     state.connect_on_app_finalize(partial(_install_later, install, proxy))
-    errors = []
-    for app in [app for app in list(state._get_active_apps()) if app.finalized]:
-        try:
-            install(_task_of(proxy, app))
-        except Exception as error:  # the other apps must not miss the lock
-            errors.append(error)
-    if errors:
-        raise errors[0]
+    with ExitStack() as stack:  # after an error in one app, the others must not miss the lock
+        for app in list(state._get_active_apps()):
+            if app.finalized:
+                stack.callback(lambda app: install(_task_of(proxy, app)), app)
 
 
-def _install_later(install: Install, proxy: Any, app: Celery) -> None:
+def _install_later(install: Callable[[Any], None], proxy: Any, app: Celery) -> None:
     """Install a lock after the functions that are connected to the end of an app's setup.
 
     Celery calls these in no certain order, so the task may not exist yet. It evaluates `_pending`
