@@ -264,16 +264,15 @@ class TaskExecution(Execution):
     def _has_ended(self, state: str) -> bool:
         """Return whether an earlier execution of the message has ended with a state, if the result
         backend knows it."""
-        if earlier := self.message.earlier_result:
-            if earlier.state == state:
-                with suppress(Exception):  # Celery has recorded STARTED since, or cannot now
-                    earlier.backend.store_result(
-                        earlier.id, earlier.result, state, request=self.task.request
-                    )
-            return bool(earlier.state == state)
+        has_ended, earlier = False, self.message.earlier_result
         with suppress(Exception):  # no id, no result backend, or it is unreachable
-            return bool(self.task.AsyncResult(self.message.task_id or "").state == state)
-        return False
+            result = earlier or self.task.AsyncResult(self.message.task_id or "")
+            has_ended = result.state == state
+            if earlier and has_ended:  # Celery has recorded STARTED since
+                earlier.backend.store_result(
+                    earlier.id, earlier.result, state, request=self.task.request
+                )
+        return has_ended
 
 
 def back_off(conflicts: int) -> float:
