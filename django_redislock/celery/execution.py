@@ -108,7 +108,8 @@ def release_queue_lock(task: Any, request: Context) -> None:
     single = single_of(task)
     if single and single.options.may_have_queue_lock:
         message = Message(single, task, request)
-        single.release_queue_locks(message.call, message.queue_lock)
+        call = call_of(single, task, message.task_id, message.args, message.kwargs)
+        single.release_queue_locks(call, message.queue_lock)
 
 
 class TaskExecution(Execution):

@@ -120,11 +120,6 @@ class Message:
         """Whether the message is not skipped: it had a queue lock and was not replaced, or it has
         begun before."""
 
-    @property
-    def call(self) -> Call:
-        """The call of the task that the message is for."""
-        return call_of(self.single, self.task, self.task_id, self.args, self.kwargs)
-
 
 executed: ContextVar[tuple[Message, ...]] = ContextVar("django_redislock_executed", default=())
 """The messages that are executed here, the innermost last: a task can call another one."""
@@ -153,11 +148,6 @@ def executed_message(task_id: str | None) -> Message | None:
         if task_id and message.task_id == task_id:
             return message
     return None
-
-
-def innermost_message() -> Message | None:
-    """Return the message whose task runs here, not one of a task that called it, or None."""
-    return next(reversed(executed.get()), None)
 
 
 def message_of(task: Task[..., Any]) -> Message | None:
@@ -218,12 +208,9 @@ def _headers_of(request: Context) -> dict[str, Any]:
     Software that traces tasks can add a header with the name "headers". Celery's `headers` are
     then those alone, but each header is an attribute, too.
     """
-    attributes, headers = vars(request), request.headers
-    found = dict(headers) if isinstance(headers, dict) else {}
-    for name in OURS:
-        if name in attributes:
-            found[name] = attributes[name]
-    return found
+    attributes = vars(request)
+    headers = request.headers if isinstance(request.headers, dict) else {}
+    return headers | {name: attributes[name] for name in OURS if name in attributes}
 
 
 def _count(value: object) -> int:

@@ -30,8 +30,8 @@ from .message import (
     QUEUE_LOCK,
     Message,
     call_of,
+    executed,
     executed_message,
-    innermost_message,
     queue_seconds,
     seconds_until,
 )
@@ -87,7 +87,7 @@ class Sending:
         earlier = executed_message(self.task_id)
         # Of a chain or a group that replaces the task, each member has an id of its own.
         if self.runs_under_lock and options.get("replaced_task_nesting"):
-            earlier = earlier or innermost_message()
+            earlier = earlier or next(reversed(executed.get()), None)
         is_same = earlier is not None and (earlier.task is task or self.runs_under_lock)
         self.earlier = earlier if is_same else None
         # Whether other tasks or a caller depend on the result of just this message.
