@@ -28,7 +28,6 @@ from .message import (
     DUPLICATE,
     EXPECTED,
     QUEUE_LOCK,
-    Message,
     call_of,
     executed,
     executed_message,
@@ -96,21 +95,22 @@ class Sending:
             if self.earlier is None
             else self.earlier.is_expected
         )
+        is_of_dead_process = self.has_own_id and bool(options.get("retries"))
+        self.is_sent_again = self.earlier is not None or is_of_dead_process
         lock = single.lock(self.name, call)
-        lock.on_conflict = ""  # a task that sends itself again is not skipped
+        # For the history: a task that is sent again is not skipped.
+        lock.on_conflict = "" if self.is_sent_again else single.options.policy
         self.queue_lock = single.queue_lock(lock, call)
         self.queue_lock.metadata |= self._schedule()
 
     def send(self) -> Any:
         """Publish the message, or do what `on_conflict` says if the queue lock is not free."""
-        is_of_dead_process = self.has_own_id and self.options.get("retries")
-        if self.earlier is not None or is_of_dead_process:
-            return self._send_again(self.earlier)
+        if self.is_sent_again:
+            return self._send_again()
         if self.has_own_id and self.conflict.look():
             holder = self.conflict.holding
             if holder and holder.token == self.queue_lock.token:  # a message with this id
                 return self._give_way()
-        self.queue_lock.lock.on_conflict = self.single.options.policy  # for the history
         replaces = self.single.options.on_conflict == "replace"
         for _ in range(MAX_ATTEMPTS):
             # Before the queue lock is acquired: the history would show a refusal as skipped.
@@ -122,7 +122,7 @@ class Sending:
                 break
         return self._give_way()
 
-    def _send_again(self, earlier: Message | None) -> Any:
+    def _send_again(self) -> Any:
         """Publish a message that the task sends itself, or the worker for a dead pool process."""
         if DUPLICATE in self.headers:  # it has not run, and its next execution is a normal one
             self.headers = {key: self.headers[key] for key in self.headers if key != DUPLICATE}
@@ -131,9 +131,9 @@ class Sending:
         keeps_lock = self.runs_under_lock and not self.single.options.locking.separate
         if not keeps_lock and self._take():
             return self._publish_with_queue_lock()
-        if earlier is None:  # the dead process can still hold the lock
+        if self.earlier is None:  # the dead process can still hold the lock
             return self._publish({AGAIN: True})
-        met_before = earlier.headers.get(CONFLICTS)
+        met_before = self.earlier.headers.get(CONFLICTS)
         is_by_conflict = self.headers.get(CONFLICTS) not in (None, met_before)
         # After ``self.retry()`` or ``self.replace()``, the task has run, and must run again.
         return self._publish({} if is_by_conflict else self._queue_lock_headers)
