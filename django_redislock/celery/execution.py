@@ -1,8 +1,4 @@
-"""The execution of a Celery task under its lock, from `task_prerun` to `task_postrun`.
-
-If a task ends without running, because it was revoked, has expired, or failed before its function
-was called, the process that learns of it releases the queue lock.
-"""
+"""The call of the function of a Celery task under its lock, with what needs a queue."""
 
 from __future__ import annotations
 
@@ -15,15 +11,7 @@ from typing import Any, NoReturn, cast
 
 from celery import Task
 from celery.app.autoretry import add_autoretry_behaviour
-from celery.app.task import Context
 from celery.exceptions import Ignore, Reject, Retry
-from celery.signals import (
-    after_task_publish,
-    task_failure,
-    task_postrun,
-    task_prerun,
-    task_revoked,
-)
 from celery.states import REVOKED, SUCCESS
 
 from django_redislock import clock
@@ -41,75 +29,15 @@ from .message import (
     CONFLICTS,
     DUPLICATE,
     Message,
-    begin_message,
     call_of,
-    end_message,
-    executed_message,
-    message_of,
     queue_seconds,
+    returns_to_queue,
     single_of,
 )
 
 logger = logging.getLogger("django_redislock")
 
 MAX_BACK_OFF_SECONDS = 60
-
-
-@task_prerun.connect
-def begin(sender: Any, **_: Any) -> None:
-    if single := single_of(sender):
-        message = Message(single, sender, sender.request)
-        begin_message(message)
-        # Celery records next that the task has started, in place of what an earlier execution of
-        # the message recorded.
-        may_have_ended = message.may_have_run or message.is_replaceable
-        if may_have_ended and sender.track_started:
-            with suppress(Exception):  # no id, no result backend, or it is unreachable
-                result = sender.AsyncResult(message.task_id)
-                message.earlier_result = result if result.ready() else None
-
-
-@after_task_publish.connect
-def sent(sender: str, headers: Any, body: Any, **_: Any) -> None:
-    if message := executed_message(headers.get("id")):
-        message.is_sent_again = True
-        if message.execution:
-            message.execution.keep_lock_for(sender, body, headers)
-
-
-@task_postrun.connect
-def end(sender: Any, retval: Any, **_: Any) -> None:
-    if message := message_of(sender):
-        end_message(message)
-        # Otherwise the task's class did not call the function, or Celery could not.
-        has_ended = message.has_started or message.is_sent_again
-        if not (has_ended or returns_to_queue(sender, retval)):
-            release_queue_lock(sender, sender.request)
-
-
-@task_revoked.connect
-def revoked(sender: Any, request: Any, **_: Any) -> None:
-    release_queue_lock(sender, request)
-
-
-@task_failure.connect
-def failed(sender: Any, task_id: str, args: Any, kwargs: Any, **_: Any) -> None:
-    message = message_of(sender)
-    if message and message.task_id == task_id and message.is_sent_again:
-        return  # it runs again
-    request = sender.request
-    if str(request.id) != task_id:  # Celery reports a hard time limit without its request
-        request = Context(id=task_id, args=args, kwargs=kwargs)
-    release_queue_lock(sender, request)
-
-
-def release_queue_lock(task: Any, request: Context) -> None:
-    """Release what the message of a request still holds."""
-    single = single_of(task)
-    if single and single.options.may_have_queue_lock:
-        message = Message(single, task, request)
-        call = call_of(single, task, message.task_id, message.args, message.kwargs)
-        single.release_queue_locks(call, message.queue_lock)
 
 
 class TaskExecution(Execution):
@@ -283,12 +211,6 @@ def back_off(conflicts: int) -> float:
     """
     longest = min(MAX_BACK_OFF_SECONDS, 2.0 ** min(conflicts, 10))
     return max(1.0, longest * random.uniform(0.5, 1))  # noqa: S311  jitter is no secret
-
-
-def returns_to_queue(task: Task[..., Any], error: object) -> bool:
-    """Return whether the message of a task that ended with `error` returns to its queue."""
-    # A message that was acknowledged before the task ran cannot return.
-    return isinstance(error, Reject) and bool(error.requeue and task.acks_late)  # type: ignore[attr-defined]
 
 
 class _PublicPart:

@@ -1,4 +1,7 @@
-"""The messages of Celery tasks, and the calls that they are for.
+"""The messages of Celery tasks, from `task_prerun` to `task_postrun`, and the calls they are for.
+
+If a task ends without running, because it was revoked, has expired, or failed before its function
+was called, the process that learns of it releases the queue lock.
 
 A sender chooses the id, the headers and even the attributes of `task.request`. All that is read
 from them is validated here.
@@ -6,6 +9,7 @@ from them is validated here.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from contextvars import ContextVar
 from inspect import Parameter, ismethod, unwrap
 from typing import TYPE_CHECKING, Any
@@ -13,7 +17,15 @@ from typing import TYPE_CHECKING, Any
 import celery._state
 from celery import Task
 from celery.app.task import Context
+from celery.exceptions import Reject
 from celery.result import AsyncResult
+from celery.signals import (
+    after_task_publish,
+    task_failure,
+    task_postrun,
+    task_prerun,
+    task_revoked,
+)
 from celery.utils.time import maybe_iso8601, maybe_make_aware
 
 from django_redislock.names import check_name
@@ -128,17 +140,6 @@ MAX_EXECUTED = 1000
 """The limit of `executed`, if Celery does not report an end. It is Python's recursion limit."""
 
 
-def begin_message(message: Message) -> None:
-    """Note that the execution of a message begins."""
-    executed.set((*executed.get(), message)[-MAX_EXECUTED:])
-
-
-def end_message(message: Message) -> None:
-    """Note that an execution has ended, and what began inside it."""
-    found = executed.get()
-    executed.set(found[: found.index(message)])
-
-
 def executed_message(task_id: str | None) -> Message | None:
     """Return the message with an id that is executed here, or None.
 
@@ -156,6 +157,70 @@ def message_of(task: Task[..., Any]) -> Message | None:
         if message.task is task:
             return message
     return None
+
+
+@task_prerun.connect
+def begin(sender: Any, **_: Any) -> None:
+    if single := single_of(sender):
+        message = Message(single, sender, sender.request)
+        executed.set((*executed.get(), message)[-MAX_EXECUTED:])
+        # Celery records next that the task has started, in place of what an earlier execution of
+        # the message recorded.
+        may_have_ended = message.may_have_run or message.is_replaceable
+        if may_have_ended and sender.track_started:
+            with suppress(Exception):  # no id, no result backend, or it is unreachable
+                result = sender.AsyncResult(message.task_id)
+                message.earlier_result = result if result.ready() else None
+
+
+@after_task_publish.connect
+def sent(sender: str, headers: Any, body: Any, **_: Any) -> None:
+    if message := executed_message(headers.get("id")):
+        message.is_sent_again = True
+        if message.execution:
+            message.execution.keep_lock_for(sender, body, headers)
+
+
+@task_postrun.connect
+def end(sender: Any, retval: Any, **_: Any) -> None:
+    if message := message_of(sender):
+        found = executed.get()
+        executed.set(found[: found.index(message)])  # also without what began inside it
+        # Otherwise the task's class did not call the function, or Celery could not.
+        has_ended = message.has_started or message.is_sent_again
+        if not (has_ended or returns_to_queue(sender, retval)):
+            release_queue_lock(sender, sender.request)
+
+
+@task_revoked.connect
+def revoked(sender: Any, request: Any, **_: Any) -> None:
+    release_queue_lock(sender, request)
+
+
+@task_failure.connect
+def failed(sender: Any, task_id: str, args: Any, kwargs: Any, **_: Any) -> None:
+    message = message_of(sender)
+    if message and message.task_id == task_id and message.is_sent_again:
+        return  # it runs again
+    request = sender.request
+    if str(request.id) != task_id:  # Celery reports a hard time limit without its request
+        request = Context(id=task_id, args=args, kwargs=kwargs)
+    release_queue_lock(sender, request)
+
+
+def release_queue_lock(task: Any, request: Context) -> None:
+    """Release what the message of a request still holds."""
+    single = single_of(task)
+    if single and single.options.may_have_queue_lock:
+        message = Message(single, task, request)
+        call = call_of(single, task, message.task_id, message.args, message.kwargs)
+        single.release_queue_locks(call, message.queue_lock)
+
+
+def returns_to_queue(task: Task[..., Any], error: object) -> bool:
+    """Return whether the message of a task that ended with `error` returns to its queue."""
+    # A message that was acknowledged before the task ran cannot return.
+    return isinstance(error, Reject) and bool(error.requeue and task.acks_late)  # type: ignore[attr-defined]
 
 
 def call_of(

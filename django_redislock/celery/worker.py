@@ -25,8 +25,7 @@ from django_redislock.text import error_text, printable
 
 from . import board
 from .board import Slot
-from .execution import release_queue_lock
-from .message import single_of
+from .message import release_queue_lock, single_of
 
 logger = logging.getLogger("django_redislock")
 
