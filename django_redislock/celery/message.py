@@ -55,8 +55,6 @@ whose result is expected ends without running."""
 
 OURS = (CONFLICTS, AGAIN, QUEUE_LOCK, EXPECTED, DUPLICATE)
 
-MAX_CONFLICTS = 1_000_000
-
 MIN_QUEUE_SECONDS = 1.0
 """The least lease of a queue lock, also if the task expires at once."""
 
@@ -105,7 +103,10 @@ class Message:
 
         self.conflicts = _count(headers.get(CONFLICTS))
         self.is_resent = bool(headers.get(AGAIN))
-        self.queue_lock = _name(headers[QUEUE_LOCK]) if QUEUE_LOCK in headers else None
+        self.queue_lock: str | None = None
+        if QUEUE_LOCK in headers:
+            with suppress(TypeError, ValueError):
+                self.queue_lock = check_name(headers[QUEUE_LOCK])
         self.is_duplicate = DUPLICATE in headers and single.options.locking.when_sent
         """Whether the queue lock of another task was found when the message was sent."""
 
@@ -279,11 +280,4 @@ def _headers_of(request: Context) -> dict[str, Any]:
 
 
 def _count(value: object) -> int:
-    return min(max(value, 0), MAX_CONFLICTS) if isinstance(value, int) else 0
-
-
-def _name(value: object) -> str | None:
-    try:
-        return check_name(value)
-    except (TypeError, ValueError):
-        return None
+    return max(value, 0) if isinstance(value, int) else 0
