@@ -15,17 +15,10 @@ from inspect import Parameter, ismethod, unwrap
 from typing import TYPE_CHECKING, Any
 
 import celery._state
-from celery import Task
+from celery import Task, signals
 from celery.app.task import Context
 from celery.exceptions import Reject
 from celery.result import AsyncResult
-from celery.signals import (
-    after_task_publish,
-    task_failure,
-    task_postrun,
-    task_prerun,
-    task_revoked,
-)
 from celery.utils.time import maybe_iso8601, maybe_make_aware
 
 from django_redislock.names import check_name
@@ -160,7 +153,7 @@ def message_of(task: Task[..., Any]) -> Message | None:
     return None
 
 
-@task_prerun.connect
+@signals.task_prerun.connect
 def begin(sender: Any, **_: Any) -> None:
     if single := single_of(sender):
         message = Message(single, sender, sender.request)
@@ -174,7 +167,7 @@ def begin(sender: Any, **_: Any) -> None:
                 message.earlier_result = result if result.ready() else None
 
 
-@after_task_publish.connect
+@signals.after_task_publish.connect
 def sent(sender: str, headers: Any, body: Any, **_: Any) -> None:
     if message := executed_message(headers.get("id")):
         message.is_sent_again = True
@@ -182,7 +175,7 @@ def sent(sender: str, headers: Any, body: Any, **_: Any) -> None:
             message.execution.keep_lock_for(sender, body, headers)
 
 
-@task_postrun.connect
+@signals.task_postrun.connect
 def end(sender: Any, retval: Any, **_: Any) -> None:
     if message := message_of(sender):
         found = executed.get()
@@ -193,12 +186,12 @@ def end(sender: Any, retval: Any, **_: Any) -> None:
             release_queue_lock(sender, sender.request)
 
 
-@task_revoked.connect
+@signals.task_revoked.connect
 def revoked(sender: Any, request: Any, **_: Any) -> None:
     release_queue_lock(sender, request)
 
 
-@task_failure.connect
+@signals.task_failure.connect
 def failed(sender: Any, task_id: str, args: Any, kwargs: Any, **_: Any) -> None:
     message = message_of(sender)
     if message and message.task_id == task_id and message.is_sent_again:
