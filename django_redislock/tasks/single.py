@@ -166,13 +166,12 @@ class Single:
 
     def queue_lock(self, lock: BaseLock, call: Call) -> QueueLock:
         """Return the queue lock of a task, to acquire it."""
-        task_id = call.task_id or ""
         return QueueLock(
             lock,
-            call.queue_token or queue_lock_token(task_id),
+            call.queue_token,
             (call.name, call.task_id),
             expected=call.is_expected,
-            signature=queue_signature(lock.name, call.name, task_id),
+            signature=queue_signature(lock.name, call.name, call.task_id or ""),
         )
 
     def release_queue_lock(self, name: str, call: Call) -> bool:
