@@ -15,7 +15,6 @@ from celery.exceptions import Ignore, Reject, Retry
 from celery.states import REVOKED, SUCCESS
 
 from django_redislock import clock
-from django_redislock.exceptions import AlreadyRunning
 from django_redislock.identity import complete_id
 from django_redislock.introspection import reject_deferred_result
 from django_redislock.lock_types import BaseLock
@@ -100,10 +99,8 @@ class TaskExecution(Execution):
             self.single.release_queue_lock(message.queue_lock, self.call)
         if not message.is_duplicate:
             return None
-        conflict, holder = Conflict(self.call, name), message.headers[DUPLICATE]
-        holder_id = complete_id(holder) if isinstance(holder, str) else None
-        conflict.error = AlreadyRunning(name, holder_id)
-        return conflict
+        holder = message.headers[DUPLICATE]
+        return Conflict(self.call, name, complete_id(holder) if isinstance(holder, str) else None)
 
     def _call_function(self) -> Any:
         call, function = self.call, self.single.function
