@@ -53,10 +53,10 @@ def execution(single: Single, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
     added_args = 1 if args and args[0] is running else 0
     call = Call(single, args, kwargs, running.name, None, added_args, running)
     message = message_of(running)
-    if message is None or message.execution:  # a direct call, perhaps by the function itself
-        return Execution(call) if single_of(running) is single else None
-    if message.single is not single:
+    if (message.single if message else single_of(running)) is not single:
         return None
+    if message is None or message.execution:  # a direct call, perhaps by the function itself
+        return Execution(call)
     call.task_id, call.is_expected = message.task_id, message.is_expected
     return TaskExecution(call, message)
 
