@@ -127,9 +127,6 @@ for package in PACKAGES:
 being_sent: ContextVar[str] = ContextVar("django_redislock_being_sent", default="")
 """The token of the temporary queue lock of a task that is enqueued here, and may run at once."""
 
-SENDING = "sending"
-"""The mark of a temporary queue lock in its metadata."""
-
 SENDING_SECONDS = 10
 """The lease of the queue lock until the wrapped backend has enqueued the task."""
 
@@ -162,7 +159,7 @@ def holders_with_ids(single: Single, name: str) -> tuple[Holding, ...]:
     while True:
         info = single.manager.get(name)
         holders = info.holders if info else ()
-        if not any(each.metadata.get(SENDING) for each in holders) or clock.now() > until:
+        if not any(each.metadata.get("sending") for each in holders) or clock.now() > until:
             return holders
         time.sleep(POLL_SECONDS)
 
@@ -314,7 +311,7 @@ class QueueLocks:
         call = call_of(single, task, args, kwargs)
         name, token = single.name_of(call), f"queued-{token_hex(16)}"
         conflict = Conflict(call, name)
-        sending = QueueLock(single.lock(name, call), token, (call.name, None), **{SENDING: True})
+        sending = QueueLock(single.lock(name, call), token, (call.name, None), sending=True)
         while not sending.acquire(SENDING_SECONDS):
             holders_with_ids(single, name)
             if conflict.look():  # else it was released in the meantime
