@@ -135,9 +135,7 @@ class TaskExecution(Execution):
             if would_wait and conflict.is_with_queued_tasks(lock.capacity):
                 self.must_run_later = True
                 return conflict
-        self.slot = board.show(
-            self.single.manager.alias, lock.name, lock.timeout, lock.at_least_for
-        )
+        self.slot = board.show(self.alias, lock.name, lock.timeout, lock.at_least_for)
         return super()._acquire_or_conflict(lock)
 
     def _settle(self, conflict: Conflict) -> Any:

@@ -14,7 +14,6 @@ from redis.exceptions import RedisError
 from django_redislock.exceptions import LockError, LockLost, LockNotOwnedError
 from django_redislock.introspection import reject_deferred_result
 from django_redislock.lock_types import BaseLock
-from django_redislock.manager import LockManager
 from django_redislock.text import error_text
 
 from .abort import Abort
@@ -23,10 +22,10 @@ from .single import Call
 
 logger = logging.getLogger("django_redislock")
 
-_held: ContextVar[tuple[tuple[LockManager, BaseLock], ...]] = ContextVar(
+_held: ContextVar[tuple[tuple[str, BaseLock], ...]] = ContextVar(
     "django_redislock_held", default=()
 )
-"""The locks that single-instance functions hold here, and their managers."""
+"""The locks that single-instance functions hold here, and their cache aliases."""
 
 
 def current_lock() -> BaseLock | None:
@@ -44,7 +43,7 @@ def current_lock() -> BaseLock | None:
 
 def runs_under(alias: str, name: str) -> bool:
     """Return whether this call is made inside a function that runs under a lock."""
-    return (alias, name) in [(manager.alias, lock.name) for manager, lock in _held.get()]
+    return (alias, name) in [(held_alias, lock.name) for held_alias, lock in _held.get()]
 
 
 class Execution:
@@ -55,9 +54,9 @@ class Execution:
 
     def __init__(self, call: Call) -> None:
         self.call, self.single, self.options = call, call.single, call.single.options
-        self.name = self.single.name_of(call)
+        self.alias, self.name = self.single.manager.alias, self.single.name_of(call)
         self.queue_lock_name = self.single.queue_lock_name(self.name)
-        self.is_inside = runs_under(self.single.manager.alias, self.name)
+        self.is_inside = runs_under(self.alias, self.name)
         """Whether the call is made inside the instance that holds the lock."""
 
         self.waits = self.options.on_conflict == "wait" and not self.is_inside
@@ -86,7 +85,7 @@ class Execution:
             conflict = Conflict(self.call, self.name)
             await sync_to_async(conflict.look)()
             return self._settle(conflict)
-        before = _held.set((*_held.get(), (self.single.manager, lock)))
+        before = _held.set((*_held.get(), (self.alias, lock)))
         try:
             return await self._acall_function()
         finally:
@@ -124,7 +123,7 @@ class Execution:
         try:
             conflict = self._acquire_or_conflict(lock)
             if conflict is None:
-                _held.set((*before, (self.single.manager, lock)))
+                _held.set((*before, (self.alias, lock)))
                 result = body()
                 kept = self._seconds_kept(lock, None)
                 return result
