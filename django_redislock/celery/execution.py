@@ -68,15 +68,11 @@ class TaskExecution(Execution):
             self.message.execution = None
 
     def keep_lock_for(self, task_name: str, body: Any, headers: Any) -> None:
-        """Keep the lock for a message that the task has sent in its own place.
-
-        If there are several, the last one counts that is for a task with a lock.
-        """
+        """Keep the lock for a message that the task has sent in its own place, if it needs it."""
         task, call, message = self.task.app.tasks.get(task_name), self.call, self.message
         single = single_of(task) if task else None
         if not (self.options.holds_on_retry and task and single):
             return
-        self.kept_until = 0.0
         try:
             args, kwargs = tuple(body[0]), dict(body[1])
             # With other arguments than the message has, the name follows from them.
