@@ -72,7 +72,7 @@ class Sending:
         options: dict[str, Any],
     ) -> None:
         self.task, self.single, self.args, self.kwargs = task, single, args, kwargs
-        self.options, self.headers = options, options.get("headers") or {}
+        self.options, self.headers = options, dict(options.get("headers") or {})
         self.start = options.get("countdown") or options.get("eta")
         self.has_own_id = bool(task_id)
         self.task_id = str(task_id) if task_id else uuid()
@@ -90,11 +90,9 @@ class Sending:
         is_same = earlier is not None and (earlier.task is task or self.runs_under_lock)
         self.earlier = earlier if is_same else None
         # Whether other tasks or a caller depend on the result of just this message.
-        call.is_expected = (
-            self.has_own_id or any(map(options.get, FOLLOWER_OPTIONS))
-            if self.earlier is None
-            else self.earlier.is_expected
-        )
+        call.is_expected = self.has_own_id or any(map(options.get, FOLLOWER_OPTIONS))
+        if self.earlier:
+            call.is_expected = self.earlier.is_expected
         is_of_dead_process = self.has_own_id and bool(options.get("retries"))
         self.is_sent_again = self.earlier is not None or is_of_dead_process
         lock = single.lock(self.name, call)
@@ -125,7 +123,7 @@ class Sending:
     def _send_again(self) -> Any:
         """Publish a message that the task sends itself, or the worker for a dead pool process."""
         if DUPLICATE in self.headers:  # it has not run, and its next execution is a normal one
-            self.headers = {key: self.headers[key] for key in self.headers if key != DUPLICATE}
+            del self.headers[DUPLICATE]
             return self._publish({})
         # If the task runs under the lock with this name, the lock becomes the queue lock.
         keeps_lock = self.runs_under_lock and not self.single.options.locking.separate
