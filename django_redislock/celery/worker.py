@@ -5,8 +5,6 @@ parent, the worker, sees that it is dead, and reads on the board which lock it h
 releases the lock before the lease expires. If the whole worker is dead, the leases expire.
 """
 
-from __future__ import annotations
-
 import atexit
 import logging
 import os

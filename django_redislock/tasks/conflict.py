@@ -1,7 +1,5 @@
 """A call whose lock is not free, and the holder of that lock."""
 
-from __future__ import annotations
-
 import logging
 
 from redis.exceptions import RedisError

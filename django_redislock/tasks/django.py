@@ -5,8 +5,6 @@ shows that the task is being sent. Then the queue lock of that id takes it over.
 the task before that, and waits for it.
 """
 
-from __future__ import annotations
-
 import logging
 import sys
 import time

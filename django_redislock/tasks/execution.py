@@ -1,7 +1,5 @@
 """One execution of a single-instance function under its lock."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable
 from contextvars import ContextVar
