@@ -15,11 +15,12 @@ from celery.utils import uuid
 from redis.exceptions import RedisError
 
 from django_redislock.exceptions import LockError
+from django_redislock.lock_state import is_queued
 from django_redislock.signals import task_replaced
 from django_redislock.snapshots import Holding
 from django_redislock.tasks.conflict import Conflict
 from django_redislock.tasks.execution import runs_under
-from django_redislock.tasks.single import Single, is_signed, queue_lock_token
+from django_redislock.tasks.single import Single, is_signed
 from django_redislock.text import error_text, printable
 
 from .message import (
@@ -200,10 +201,7 @@ class Sending:
         info = self.conflict.info
         if info is None or sum(each.weight for each in info.holders) < info.capacity:
             return None
-        for each in info.holders:
-            if each.token == queue_lock_token(each.holder.task_id or ""):
-                return each
-        return None
+        return next(filter(is_queued, info.holders), None)
 
     def _end(self, replaced: Holding) -> None:
         """End the queued task whose queue lock this one has taken over."""

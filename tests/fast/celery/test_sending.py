@@ -298,6 +298,15 @@ def test_a_task_whose_result_is_expected_is_replaced_but_not_revoked(app, name, 
     assert task.apply(task_id=member.id, headers={QUEUE_LOCK: name}).get() is None
 
 
+def test_a_task_whose_long_id_is_cut_is_replaced_but_not_revoked(app, name, signals, revoked):
+    task = make_task(app, name, on_conflict="replace")
+    task.apply_async(task_id="x" * 300)
+    second = task.delay()
+    assert locks.get(name).holder.task_id == second.id
+    assert [(what, newer) for what, _, newer in signals] == [("replaced", second.id)]
+    assert revoked == []
+
+
 def record_key(redis_server, name):
     [key] = redis_server.scan_iter(f"*:lock:{name}")
     return key
