@@ -106,10 +106,8 @@ class Sending:
         """Publish the message, or do what `on_conflict` says if the queue lock is not free."""
         if self.is_sent_again:
             return self._send_again()
-        if self.has_own_id and self.conflict.look():
-            holder = self.conflict.holding
-            if holder and holder.token == self.queue_lock.token:  # a message with this id
-                return self._give_way()
+        if self.has_own_id and self.conflict.look() and self.conflict.is_with_itself:
+            return self._give_way()  # a message with this id is queued or runs
         replaces = self.single.options.on_conflict == "replace"
         for _ in range(MAX_ATTEMPTS):
             # Before the queue lock is acquired: the history would show a refusal as skipped.

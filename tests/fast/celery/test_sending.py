@@ -219,15 +219,16 @@ def test_a_duplicate_that_sends_itself_again_is_no_duplicate_any_more(app, name,
     assert DUPLICATE not in sent[1]
 
 
+@pytest.mark.parametrize("limit", [None, 2])
 @pytest.mark.parametrize("on_conflict", ["skip", "raise"])
-def test_the_id_of_a_running_task_is_not_sent_again(app, name, sent, on_conflict):
+def test_the_id_of_a_running_task_is_not_sent_again(app, name, sent, on_conflict, limit):
     def send_again():
         try:
             return elsewhere(lambda: task.apply_async(task_id="own")).id
         except AlreadyRunning as error:
             return error.task_id
 
-    task = make_task(app, name, on_conflict=on_conflict, body=send_again)
+    task = make_task(app, name, on_conflict=on_conflict, limit=limit, body=send_again)
     assert task.apply(task_id="own").get() == "own"
     assert not sent
 
