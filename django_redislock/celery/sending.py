@@ -138,19 +138,16 @@ class Sending:
     # The queue lock
 
     def _take(self, predecessor: str | None = None) -> bool:
+        expires = self.options.get("expires", self.task.expires)
+        seconds = queue_seconds(self.single, self.task.app, self.start, expires)
         try:
             if predecessor:
-                return self.queue_lock.take_over(predecessor, self._lease())
-            return self.queue_lock.acquire(self._lease())
+                return self.queue_lock.take_over(predecessor, seconds)
+            return self.queue_lock.acquire(seconds)
         except LockError as error:
             if error.held_as:  # by a task of another `limit`
                 return False
             raise
-
-    def _lease(self) -> float:
-        """Return the lease of the queue lock in seconds."""
-        expires = self.options.get("expires", self.task.expires)
-        return queue_seconds(self.single, self.task.app, self.start, expires)
 
     def _schedule(self) -> dict[str, str]:
         """Return what the queue lock shows of the message, as far as the sender knows it: the
@@ -170,8 +167,7 @@ class Sending:
     @property
     def _queue_lock_headers(self) -> dict[str, Any]:
         """The headers of a message that holds the queue lock, or must run anyway."""
-        is_expected = self.conflict.call.is_expected
-        return {QUEUE_LOCK: self.name} | ({EXPECTED: True} if is_expected else {})
+        return {QUEUE_LOCK: self.name, EXPECTED: self.conflict.call.is_expected}
 
     def _publish_with_queue_lock(self, replaced: Holding | None = None) -> Any:
         was_sent = False
