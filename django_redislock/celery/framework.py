@@ -13,6 +13,7 @@ from functools import partial
 from inspect import getattr_static
 from typing import Any, NoReturn
 
+import celery._state
 from celery import Celery, Task
 from celery.local import PromiseProxy, Proxy
 from django.core.exceptions import ImproperlyConfigured
@@ -23,8 +24,11 @@ from django_redislock.tasks.options import Options
 from django_redislock.tasks.single import Call, Single
 
 from .execution import TaskExecution, with_autoretry
-from .message import message_of, single_of, state
+from .message import message_of, single_of
 from .sending import take_queue_lock_when_sent
+
+state: Any = celery._state
+"""Celery's apps and the task that it runs. Its type stubs do not describe this module."""
 
 
 def is_task(target: Any) -> bool:

@@ -14,7 +14,6 @@ from contextvars import ContextVar
 from inspect import Parameter, ismethod, unwrap
 from typing import TYPE_CHECKING, Any
 
-import celery._state
 from celery import Task, signals
 from celery.app.task import Context
 from celery.exceptions import Reject
@@ -26,9 +25,6 @@ from django_redislock.tasks.single import Call, Single, marked
 
 if TYPE_CHECKING:
     from .execution import TaskExecution
-
-state: Any = celery._state
-"""Celery's apps and the task that it runs. Its type stubs do not describe this module."""
 
 CONFLICTS = "redislock_conflicts"
 """How often the task was sent again because of a conflict."""
