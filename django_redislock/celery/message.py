@@ -189,8 +189,8 @@ def revoked(sender: Any, request: Any, **_: Any) -> None:
 
 @signals.task_failure.connect
 def failed(sender: Any, task_id: str, args: Any, kwargs: Any, **_: Any) -> None:
-    message = message_of(sender)
-    if message and message.task_id == task_id and message.is_sent_again:
+    message = executed_message(task_id)
+    if message and message.is_sent_again:
         return  # it runs again
     request = sender.request
     if str(request.id) != task_id:  # Celery reports a hard time limit without its request
