@@ -45,9 +45,6 @@ class TaskExecution(Execution):
     slot: board.Slot | None = None
     """The slot of its lock on the board."""
 
-    must_run_later = False
-    """Whether the task is sent again if its lock is not free, with any `on_conflict`."""
-
     kept_until = 0.0
     """Until when the lock must be kept for a message that the task has sent in its own place."""
 
@@ -55,7 +52,11 @@ class TaskExecution(Execution):
         message.has_started = True  # also if the lock has no valid name
         super().__init__(call)
         self.message, self.task, self.must_run = message, message.task, message.must_run
-        self.can_run_later = message.has_queue and not self.is_inside
+        self.can_run_later = message.has_queue and not message.is_duplicate and not self.is_inside
+        # In a mode with separate locks, the queued task runs after the running one.
+        must_run_later = self.must_run or self.options.locking.separate
+        self.must_run_later = must_run_later and self.can_run_later
+        """Whether the task is sent again if its lock is not free, with any `on_conflict`."""
 
     def run(self) -> Any:
         """Run the function under its locks, or do what `on_conflict` says."""
@@ -117,10 +118,8 @@ class TaskExecution(Execution):
 
         A task does not wait for a queued one, which can need the process in which it would wait.
         """
-        # In a mode with separate locks, the queued task runs after the running one.
-        runs_later = self.must_run or self.options.locking.separate
-        if runs_later and self.can_run_later:
-            self.must_run_later, lock.on_conflict = True, "retry"  # for the history
+        if self.must_run_later:
+            lock.on_conflict = "retry"  # for the history
         message, would_wait = self.message, self.waits and self.message.has_queue
         may_run_already = message.is_redelivered or message.is_resent or message.retries
         if may_run_already or would_wait:
@@ -140,8 +139,7 @@ class TaskExecution(Execution):
             options.max_retries is None or message.conflicts < options.max_retries
         )
         must_run_later = self.must_run_later and conflict.name == self.name
-        runs_later = may_retry or must_run_later or conflict.is_with_itself
-        if runs_later and self.can_run_later and not message.is_duplicate:
+        if self.can_run_later and (may_retry or must_run_later or conflict.is_with_itself):
             self._send_again(conflict)
         return super()._settle(conflict)
 
