@@ -9,6 +9,6 @@ except ImportError as error:
 
 from django_redislock.tasks import current_lock, single_instance
 
-from . import execution, worker  # noqa: F401  they connect to signals
+from . import message, worker  # noqa: F401  they connect to signals
 
 __all__ = ["current_lock", "single_instance"]

@@ -3,8 +3,6 @@
 A pool process that was killed cannot tell its worker which lock it held.
 """
 
-from __future__ import annotations
-
 import ctypes
 import mmap
 import os

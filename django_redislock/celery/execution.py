@@ -1,8 +1,4 @@
-"""The execution of a Celery task under its lock, from `task_prerun` to `task_postrun`.
-
-If a task ends without running, because it was revoked, has expired, or failed before its function
-was called, the process that learns of it releases the queue lock.
-"""
+"""The call of the function of a Celery task under its lock, with what needs a queue."""
 
 from __future__ import annotations
 
@@ -15,19 +11,10 @@ from typing import Any, NoReturn, cast
 
 from celery import Task
 from celery.app.autoretry import add_autoretry_behaviour
-from celery.app.task import Context
 from celery.exceptions import Ignore, Reject, Retry
-from celery.signals import (
-    after_task_publish,
-    task_failure,
-    task_postrun,
-    task_prerun,
-    task_revoked,
-)
 from celery.states import REVOKED, SUCCESS
 
 from django_redislock import clock
-from django_redislock.exceptions import AlreadyRunning
 from django_redislock.identity import complete_id
 from django_redislock.introspection import reject_deferred_result
 from django_redislock.lock_types import BaseLock
@@ -41,12 +28,9 @@ from .message import (
     CONFLICTS,
     DUPLICATE,
     Message,
-    begin_message,
     call_of,
-    end_message,
-    executed_message,
-    message_of,
     queue_seconds,
+    returns_to_queue,
     single_of,
 )
 
@@ -55,81 +39,28 @@ logger = logging.getLogger("django_redislock")
 MAX_BACK_OFF_SECONDS = 60
 
 
-@task_prerun.connect
-def begin(sender: Any, **_: Any) -> None:
-    if single := single_of(sender):
-        message = Message(single, sender, sender.request)
-        begin_message(message)
-        # Celery records next that the task has started, in place of what an earlier execution of
-        # the message recorded.
-        may_have_ended = message.may_have_run or message.is_replaceable
-        if may_have_ended and sender.track_started:
-            with suppress(Exception):  # no id, no result backend, or it is unreachable
-                result = sender.AsyncResult(message.task_id)
-                message.earlier_result = result if result.ready() else None
-
-
-@after_task_publish.connect
-def sent(sender: str, headers: Any, body: Any, **_: Any) -> None:
-    if message := executed_message(headers.get("id")):
-        message.is_sent_again = True
-        if message.execution:
-            message.execution.keep_lock_for(sender, body, headers)
-
-
-@task_postrun.connect
-def end(sender: Any, retval: Any, **_: Any) -> None:
-    if message := message_of(sender):
-        end_message(message)
-        # Otherwise the task's class did not call the function, or Celery could not.
-        has_ended = message.has_started or message.is_sent_again
-        if not (has_ended or returns_to_queue(sender, retval)):
-            release_queue_lock(sender, sender.request)
-
-
-@task_revoked.connect
-def revoked(sender: Any, request: Any, **_: Any) -> None:
-    release_queue_lock(sender, request)
-
-
-@task_failure.connect
-def failed(sender: Any, task_id: str, args: Any, kwargs: Any, **_: Any) -> None:
-    message = message_of(sender)
-    if message and message.task_id == task_id and message.is_sent_again:
-        return  # it runs again
-    request = sender.request
-    if str(request.id) != task_id:  # Celery reports a hard time limit without its request
-        request = Context(id=task_id, args=args, kwargs=kwargs)
-    release_queue_lock(sender, request)
-
-
-def release_queue_lock(task: Any, request: Context) -> None:
-    """Release what the message of a request still holds."""
-    single = single_of(task)
-    if single and single.options.may_have_queue_lock:
-        message = Message(single, task, request)
-        single.release_queue_locks(message.call, message.queue_lock)
-
-
 class TaskExecution(Execution):
     """One call of the function of a Celery task."""
 
     slot: board.Slot | None = None
     """The slot of its lock on the board."""
 
-    must_run_later = False
-    """Whether the task is sent again, because only queued tasks hold its lock."""
-
     kept_until = 0.0
     """Until when the lock must be kept for a message that the task has sent in its own place."""
 
     def __init__(self, call: Call, message: Message) -> None:
+        message.has_started = True  # also if the lock has no valid name
         super().__init__(call)
         self.message, self.task, self.must_run = message, message.task, message.must_run
+        self.can_run_later = message.has_queue and not message.is_duplicate and not self.is_inside
+        # In a mode with separate locks, the queued task runs after the running one.
+        must_run_later = self.must_run or self.options.locking.separate
+        self.must_run_later = must_run_later and self.can_run_later
+        """Whether the task is sent again if its lock is not free, with any `on_conflict`."""
 
     def run(self) -> Any:
         """Run the function under its locks, or do what `on_conflict` says."""
-        self.message.has_started, self.message.execution = True, self
+        self.message.execution = self
         try:
             return super().run()
         finally:
@@ -138,15 +69,11 @@ class TaskExecution(Execution):
             self.message.execution = None
 
     def keep_lock_for(self, task_name: str, body: Any, headers: Any) -> None:
-        """Keep the lock for a message that the task has sent in its own place.
-
-        If there are several, the last one counts that is for a task with a lock.
-        """
+        """Keep the lock for a message that the task has sent in its own place, if it needs it."""
         task, call, message = self.task.app.tasks.get(task_name), self.call, self.message
         single = single_of(task) if task else None
         if not (self.options.holds_on_retry and task and single):
             return
-        self.kept_until = 0.0
         try:
             args, kwargs = tuple(body[0]), dict(body[1])
             # With other arguments than the message has, the name follows from them.
@@ -159,8 +86,8 @@ class TaskExecution(Execution):
         except Exception:  # it must not hide what the task did
             logger.exception("Cannot determine whether the task runs again: task=%s", call)
 
-    def _prepare_queue_lock(self, name: str) -> Conflict | None:
-        message = self.message
+    def _prepare_queue_lock(self) -> Conflict | None:
+        message, name = self.message, self.queue_lock_name
         if message.is_replaceable and self._has_ended(REVOKED):
             logger.info("Replaced task ignored: task=%s", self.call)
             raise Ignore("A newer task has replaced this one")
@@ -169,21 +96,8 @@ class TaskExecution(Execution):
             self.single.release_queue_lock(message.queue_lock, self.call)
         if not message.is_duplicate:
             return None
-        conflict, holder = Conflict(self.call, name), message.headers[DUPLICATE]
-        holder_id = complete_id(holder) if isinstance(holder, str) else None
-        conflict.error = AlreadyRunning(name, holder_id)
-        return conflict
-
-    def _runs_later(self, lock_name: str) -> bool:
-        """Return whether the task is sent again if that lock is not free, with any `on_conflict`.
-
-        In a mode with separate locks, the queued task runs after the running one.
-        """
-        is_lock_of_running = self.options.locking.separate and lock_name == self.name
-        return (self.must_run or is_lock_of_running) and self._can_run_later(lock_name)
-
-    def _can_run_later(self, lock_name: str) -> bool:
-        return self.message.has_queue and not self._is_inside(lock_name)
+        holder = message.headers[DUPLICATE]
+        return Conflict(self.call, name, complete_id(holder) if isinstance(holder, str) else None)
 
     def _call_function(self) -> Any:
         call, function = self.call, self.single.function
@@ -204,9 +118,9 @@ class TaskExecution(Execution):
 
         A task does not wait for a queued one, which can need the process in which it would wait.
         """
-        if self._runs_later(lock.name):
+        if self.must_run_later:
             lock.on_conflict = "retry"  # for the history
-        message, would_wait = self.message, self._waits and self.message.has_queue
+        message, would_wait = self.message, self.waits and self.message.has_queue
         may_run_already = message.is_redelivered or message.is_resent or message.retries
         if may_run_already or would_wait:
             conflict = Conflict(self.call, lock.name)
@@ -216,19 +130,16 @@ class TaskExecution(Execution):
             if would_wait and conflict.is_with_queued_tasks(lock.capacity):
                 self.must_run_later = True
                 return conflict
-        self.slot = board.show(
-            self.single.manager.alias, lock.name, lock.timeout, lock.at_least_for
-        )
+        self.slot = board.show(self.alias, lock.name, lock.timeout, lock.at_least_for)
         return super()._acquire_or_conflict(lock)
 
     def _settle(self, conflict: Conflict) -> Any:
-        message, options, name = self.message, self.options, conflict.name
+        message, options = self.message, self.options
         may_retry = options.on_conflict == "retry" and (
             options.max_retries is None or message.conflicts < options.max_retries
         )
-        wants_later = may_retry or conflict.is_with_itself or self.must_run_later
-        runs_later = (wants_later and self._can_run_later(name)) or self._runs_later(name)
-        if runs_later and not message.is_duplicate:
+        must_run_later = self.must_run_later and conflict.name == self.name
+        if self.can_run_later and (may_retry or must_run_later or conflict.is_with_itself):
             self._send_again(conflict)
         return super()._settle(conflict)
 
@@ -271,16 +182,15 @@ class TaskExecution(Execution):
     def _has_ended(self, state: str) -> bool:
         """Return whether an earlier execution of the message has ended with a state, if the result
         backend knows it."""
-        if earlier := self.message.earlier_result:
-            if earlier.state == state:
-                with suppress(Exception):  # Celery has recorded STARTED since, or cannot now
-                    earlier.backend.store_result(
-                        earlier.id, earlier.result, state, request=self.task.request
-                    )
-            return bool(earlier.state == state)
+        has_ended, earlier = False, self.message.earlier_result
         with suppress(Exception):  # no id, no result backend, or it is unreachable
-            return bool(self.task.AsyncResult(self.message.task_id or "").state == state)
-        return False
+            result = earlier or self.task.AsyncResult(self.message.task_id or "")
+            has_ended = result.state == state
+            if earlier and has_ended:  # Celery has recorded STARTED since
+                earlier.backend.store_result(
+                    earlier.id, earlier.result, state, request=self.task.request
+                )
+        return has_ended
 
 
 def back_off(conflicts: int) -> float:
@@ -290,12 +200,6 @@ def back_off(conflicts: int) -> float:
     """
     longest = min(MAX_BACK_OFF_SECONDS, 2.0 ** min(conflicts, 10))
     return max(1.0, longest * random.uniform(0.5, 1))  # noqa: S311  jitter is no secret
-
-
-def returns_to_queue(task: Task[..., Any], error: object) -> bool:
-    """Return whether the message of a task that ended with `error` returns to its queue."""
-    # A message that was acknowledged before the task ran cannot return.
-    return isinstance(error, Reject) and bool(error.requeue and task.acks_late)  # type: ignore[attr-defined]
 
 
 class _PublicPart:

@@ -8,10 +8,12 @@ for the task.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from functools import partial
 from inspect import getattr_static
 from typing import Any, NoReturn
 
+import celery._state
 from celery import Celery, Task
 from celery.local import PromiseProxy, Proxy
 from django.core.exceptions import ImproperlyConfigured
@@ -22,10 +24,11 @@ from django_redislock.tasks.options import Options
 from django_redislock.tasks.single import Call, Single
 
 from .execution import TaskExecution, with_autoretry
-from .message import message_of, single_of, state
+from .message import message_of, single_of
 from .sending import take_queue_lock_when_sent
 
-Install = Callable[["Task[..., Any]"], None]
+state: Any = celery._state
+"""Celery's apps and the task that it runs. Its type stubs do not describe this module."""
 
 
 def is_task(target: Any) -> bool:
@@ -54,10 +57,10 @@ def execution(single: Single, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
     added_args = 1 if args and args[0] is running else 0
     call = Call(single, args, kwargs, running.name, None, added_args, running)
     message = message_of(running)
-    if message is None or message.execution:  # a direct call, perhaps by the function itself
-        return Execution(call) if single_of(running) is single else None
-    if message.single is not single:
+    if (message.single if message else single_of(running)) is not single:
         return None
+    if message is None or message.execution:  # a direct call, perhaps by the function itself
+        return Execution(call)
     call.task_id, call.is_expected = message.task_id, message.is_expected
     return TaskExecution(call, message)
 
@@ -73,9 +76,9 @@ def _install(options: Options, task: Task[..., Any]) -> None:
         run = task.run
         if getattr(task, "autoretry_for", ()):  # Celery has put its wrapper on the instance
             run = getattr_static(type(task), "run").__get__(task)
-        task.run = with_autoretry(task, wrap(options, run, "celery"))  # type: ignore[method-assign]
-        single = single_of(task)
-        if single and options.locking.when_sent:
+        single = Single(options, run, "celery")
+        task.run = with_autoretry(task, wrap(single))  # type: ignore[method-assign]
+        if options.locking.when_sent:
             take_queue_lock_when_sent(task, single)
     except Exception as error:
         task.run = task.apply_async = partial(_raise, error)  # type: ignore[method-assign]
@@ -86,20 +89,16 @@ def _raise(error: Exception, *args: Any, **kwargs: Any) -> NoReturn:
     raise error
 
 
-def _install_in_each_app(install: Install, proxy: Any) -> None:
+def _install_in_each_app(install: Callable[[Any], None], proxy: Any) -> None:
     """Install a lock in each app's copy of a shared task, also in future apps."""
     state.connect_on_app_finalize(partial(_install_later, install, proxy))
-    errors = []
-    for app in [app for app in list(state._get_active_apps()) if app.finalized]:
-        try:
-            install(_task_of(proxy, app))
-        except Exception as error:  # the other apps must not miss the lock
-            errors.append(error)
-    if errors:
-        raise errors[0]
+    with ExitStack() as stack:  # after an error in one app, the others must not miss the lock
+        for app in list(state._get_active_apps()):
+            if app.finalized:
+                stack.callback(lambda app: install(_task_of(proxy, app)), app)
 
 
-def _install_later(install: Install, proxy: Any, app: Celery) -> None:
+def _install_later(install: Callable[[Any], None], proxy: Any, app: Celery) -> None:
     """Install a lock after the functions that are connected to the end of an app's setup.
 
     Celery calls these in no certain order, so the task may not exist yet. It evaluates `_pending`

@@ -1,4 +1,7 @@
-"""The messages of Celery tasks, and the calls that they are for.
+"""The messages of Celery tasks, from `task_prerun` to `task_postrun`, and the calls they are for.
+
+If a task ends without running, because it was revoked, has expired, or failed before its function
+was called, the process that learns of it releases the queue lock.
 
 A sender chooses the id, the headers and even the attributes of `task.request`. All that is read
 from them is validated here.
@@ -6,13 +9,14 @@ from them is validated here.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from contextvars import ContextVar
 from inspect import Parameter, ismethod, unwrap
 from typing import TYPE_CHECKING, Any
 
-import celery._state
-from celery import Task
+from celery import Task, signals
 from celery.app.task import Context
+from celery.exceptions import Reject
 from celery.result import AsyncResult
 from celery.utils.time import maybe_iso8601, maybe_make_aware
 
@@ -21,9 +25,6 @@ from django_redislock.tasks.single import Call, Single, marked
 
 if TYPE_CHECKING:
     from .execution import TaskExecution
-
-state: Any = celery._state
-"""Celery's apps and the task that it runs. Its type stubs do not describe this module."""
 
 CONFLICTS = "redislock_conflicts"
 """How often the task was sent again because of a conflict."""
@@ -42,8 +43,6 @@ DUPLICATE = "redislock_duplicate"
 whose result is expected ends without running."""
 
 OURS = (CONFLICTS, AGAIN, QUEUE_LOCK, EXPECTED, DUPLICATE)
-
-MAX_CONFLICTS = 1_000_000
 
 MIN_QUEUE_SECONDS = 1.0
 """The least lease of a queue lock, also if the task expires at once."""
@@ -93,7 +92,10 @@ class Message:
 
         self.conflicts = _count(headers.get(CONFLICTS))
         self.is_resent = bool(headers.get(AGAIN))
-        self.queue_lock = _name(headers[QUEUE_LOCK]) if QUEUE_LOCK in headers else None
+        self.queue_lock: str | None = None
+        if QUEUE_LOCK in headers:
+            with suppress(TypeError, ValueError):
+                self.queue_lock = check_name(headers[QUEUE_LOCK])
         self.is_duplicate = DUPLICATE in headers and single.options.locking.when_sent
         """Whether the queue lock of another task was found when the message was sent."""
 
@@ -120,28 +122,12 @@ class Message:
         """Whether the message is not skipped: it had a queue lock and was not replaced, or it has
         begun before."""
 
-    @property
-    def call(self) -> Call:
-        """The call of the task that the message is for."""
-        return call_of(self.single, self.task, self.task_id, self.args, self.kwargs)
-
 
 executed: ContextVar[tuple[Message, ...]] = ContextVar("django_redislock_executed", default=())
 """The messages that are executed here, the innermost last: a task can call another one."""
 
 MAX_EXECUTED = 1000
 """The limit of `executed`, if Celery does not report an end. It is Python's recursion limit."""
-
-
-def begin_message(message: Message) -> None:
-    """Note that the execution of a message begins."""
-    executed.set((*executed.get(), message)[-MAX_EXECUTED:])
-
-
-def end_message(message: Message) -> None:
-    """Note that an execution has ended, and what began inside it."""
-    found = executed.get()
-    executed.set(found[: found.index(message)])
 
 
 def executed_message(task_id: str | None) -> Message | None:
@@ -155,17 +141,76 @@ def executed_message(task_id: str | None) -> Message | None:
     return None
 
 
-def innermost_message() -> Message | None:
-    """Return the message whose task runs here, not one of a task that called it, or None."""
-    return next(reversed(executed.get()), None)
-
-
 def message_of(task: Task[..., Any]) -> Message | None:
     """Return the message for which a task is executed here, or None."""
     for message in reversed(executed.get()):
         if message.task is task:
             return message
     return None
+
+
+@signals.task_prerun.connect
+def begin(sender: Any, **_: Any) -> None:
+    if single := single_of(sender):
+        message = Message(single, sender, sender.request)
+        executed.set((*executed.get(), message)[-MAX_EXECUTED:])
+        # Celery records next that the task has started, in place of what an earlier execution of
+        # the message recorded.
+        may_have_ended = message.may_have_run or message.is_replaceable
+        if may_have_ended and sender.track_started:
+            with suppress(Exception):  # no id, no result backend, or it is unreachable
+                result = sender.AsyncResult(message.task_id)
+                message.earlier_result = result if result.ready() else None
+
+
+@signals.after_task_publish.connect
+def sent(sender: str, headers: Any, body: Any, **_: Any) -> None:
+    if message := executed_message(headers.get("id")):
+        message.is_sent_again = True
+        if message.execution:
+            message.execution.keep_lock_for(sender, body, headers)
+
+
+@signals.task_postrun.connect
+def end(sender: Any, retval: Any, **_: Any) -> None:
+    if message := message_of(sender):
+        found = executed.get()
+        executed.set(found[: found.index(message)])  # also without what began inside it
+        # Otherwise the task's class did not call the function, or Celery could not.
+        has_ended = message.has_started or message.is_sent_again
+        if not (has_ended or returns_to_queue(sender, retval)):
+            release_queue_lock(sender, sender.request)
+
+
+@signals.task_revoked.connect
+def revoked(sender: Any, request: Any, **_: Any) -> None:
+    release_queue_lock(sender, request)
+
+
+@signals.task_failure.connect
+def failed(sender: Any, task_id: str, args: Any, kwargs: Any, **_: Any) -> None:
+    message = executed_message(task_id)
+    if message and message.is_sent_again:
+        return  # it runs again
+    request = sender.request
+    if str(request.id) != task_id:  # Celery reports a hard time limit without its request
+        request = Context(id=task_id, args=args, kwargs=kwargs)
+    release_queue_lock(sender, request)
+
+
+def release_queue_lock(task: Any, request: Context) -> None:
+    """Release what the message of a request still holds."""
+    single = single_of(task)
+    if single and single.options.may_have_queue_lock:
+        message = Message(single, task, request)
+        call = call_of(single, task, message.task_id, message.args, message.kwargs)
+        single.release_queue_locks(call, message.queue_lock)
+
+
+def returns_to_queue(task: Task[..., Any], error: object) -> bool:
+    """Return whether the message of a task that ended with `error` returns to its queue."""
+    # A message that was acknowledged before the task ran cannot return.
+    return isinstance(error, Reject) and bool(error.requeue and task.acks_late)  # type: ignore[attr-defined]
 
 
 def call_of(
@@ -218,20 +263,10 @@ def _headers_of(request: Context) -> dict[str, Any]:
     Software that traces tasks can add a header with the name "headers". Celery's `headers` are
     then those alone, but each header is an attribute, too.
     """
-    attributes, headers = vars(request), request.headers
-    found = dict(headers) if isinstance(headers, dict) else {}
-    for name in OURS:
-        if name in attributes:
-            found[name] = attributes[name]
-    return found
+    attributes = vars(request)
+    headers = request.headers if isinstance(request.headers, dict) else {}
+    return headers | {name: attributes[name] for name in OURS if name in attributes}
 
 
 def _count(value: object) -> int:
-    return min(max(value, 0), MAX_CONFLICTS) if isinstance(value, int) else 0
-
-
-def _name(value: object) -> str | None:
-    try:
-        return check_name(value)
-    except (TypeError, ValueError):
-        return None
+    return max(value, 0) if isinstance(value, int) else 0

@@ -15,11 +15,12 @@ from celery.utils import uuid
 from redis.exceptions import RedisError
 
 from django_redislock.exceptions import LockError
+from django_redislock.lock_state import is_queued
 from django_redislock.signals import task_replaced
 from django_redislock.snapshots import Holding
 from django_redislock.tasks.conflict import Conflict
 from django_redislock.tasks.execution import runs_under
-from django_redislock.tasks.single import Single, is_signed, queue_lock_token
+from django_redislock.tasks.single import Single, is_signed
 from django_redislock.text import error_text, printable
 
 from .message import (
@@ -28,10 +29,9 @@ from .message import (
     DUPLICATE,
     EXPECTED,
     QUEUE_LOCK,
-    Message,
     call_of,
+    executed,
     executed_message,
-    innermost_message,
     queue_seconds,
     seconds_until,
 )
@@ -73,7 +73,7 @@ class Sending:
         options: dict[str, Any],
     ) -> None:
         self.task, self.single, self.args, self.kwargs = task, single, args, kwargs
-        self.options, self.headers = options, options.get("headers") or {}
+        self.options, self.headers = options, dict(options.get("headers") or {})
         self.start = options.get("countdown") or options.get("eta")
         self.has_own_id = bool(task_id)
         self.task_id = str(task_id) if task_id else uuid()
@@ -87,30 +87,27 @@ class Sending:
         earlier = executed_message(self.task_id)
         # Of a chain or a group that replaces the task, each member has an id of its own.
         if self.runs_under_lock and options.get("replaced_task_nesting"):
-            earlier = earlier or innermost_message()
+            earlier = earlier or next(reversed(executed.get()), None)
         is_same = earlier is not None and (earlier.task is task or self.runs_under_lock)
         self.earlier = earlier if is_same else None
         # Whether other tasks or a caller depend on the result of just this message.
-        call.is_expected = (
-            self.has_own_id or any(map(options.get, FOLLOWER_OPTIONS))
-            if self.earlier is None
-            else self.earlier.is_expected
-        )
+        call.is_expected = self.has_own_id or any(map(options.get, FOLLOWER_OPTIONS))
+        if self.earlier:
+            call.is_expected = self.earlier.is_expected
+        is_of_dead_process = self.has_own_id and bool(options.get("retries"))
+        self.is_sent_again = self.earlier is not None or is_of_dead_process
         lock = single.lock(self.name, call)
-        lock.on_conflict = ""  # a task that sends itself again is not skipped
+        # For the history: a task that is sent again is not skipped.
+        lock.on_conflict = "" if self.is_sent_again else single.options.policy
         self.queue_lock = single.queue_lock(lock, call)
         self.queue_lock.metadata |= self._schedule()
 
     def send(self) -> Any:
         """Publish the message, or do what `on_conflict` says if the queue lock is not free."""
-        is_of_dead_process = self.has_own_id and self.options.get("retries")
-        if self.earlier is not None or is_of_dead_process:
-            return self._send_again(self.earlier)
-        if self.has_own_id and self.conflict.look():
-            holder = self.conflict.holding
-            if holder and holder.token == self.queue_lock.token:  # a message with this id
-                return self._give_way()
-        self.queue_lock.lock.on_conflict = self.single.options.policy  # for the history
+        if self.is_sent_again:
+            return self._send_again()
+        if self.has_own_id and self.conflict.look() and self.conflict.is_with_itself:
+            return self._give_way()  # a message with this id is queued or runs
         replaces = self.single.options.on_conflict == "replace"
         for _ in range(MAX_ATTEMPTS):
             # Before the queue lock is acquired: the history would show a refusal as skipped.
@@ -122,18 +119,18 @@ class Sending:
                 break
         return self._give_way()
 
-    def _send_again(self, earlier: Message | None) -> Any:
+    def _send_again(self) -> Any:
         """Publish a message that the task sends itself, or the worker for a dead pool process."""
         if DUPLICATE in self.headers:  # it has not run, and its next execution is a normal one
-            self.headers = {key: self.headers[key] for key in self.headers if key != DUPLICATE}
+            del self.headers[DUPLICATE]
             return self._publish({})
         # If the task runs under the lock with this name, the lock becomes the queue lock.
         keeps_lock = self.runs_under_lock and not self.single.options.locking.separate
         if not keeps_lock and self._take():
             return self._publish_with_queue_lock()
-        if earlier is None:  # the dead process can still hold the lock
+        if self.earlier is None:  # the dead process can still hold the lock
             return self._publish({AGAIN: True})
-        met_before = earlier.headers.get(CONFLICTS)
+        met_before = self.earlier.headers.get(CONFLICTS)
         is_by_conflict = self.headers.get(CONFLICTS) not in (None, met_before)
         # After ``self.retry()`` or ``self.replace()``, the task has run, and must run again.
         return self._publish({} if is_by_conflict else self._queue_lock_headers)
@@ -141,19 +138,16 @@ class Sending:
     # The queue lock
 
     def _take(self, predecessor: str | None = None) -> bool:
+        expires = self.options.get("expires", self.task.expires)
+        seconds = queue_seconds(self.single, self.task.app, self.start, expires)
         try:
             if predecessor:
-                return self.queue_lock.take_over(predecessor, self._lease())
-            return self.queue_lock.acquire(self._lease())
+                return self.queue_lock.take_over(predecessor, seconds)
+            return self.queue_lock.acquire(seconds)
         except LockError as error:
             if error.held_as:  # by a task of another `limit`
                 return False
             raise
-
-    def _lease(self) -> float:
-        """Return the lease of the queue lock in seconds."""
-        expires = self.options.get("expires", self.task.expires)
-        return queue_seconds(self.single, self.task.app, self.start, expires)
 
     def _schedule(self) -> dict[str, str]:
         """Return what the queue lock shows of the message, as far as the sender knows it: the
@@ -173,8 +167,7 @@ class Sending:
     @property
     def _queue_lock_headers(self) -> dict[str, Any]:
         """The headers of a message that holds the queue lock, or must run anyway."""
-        is_expected = self.conflict.call.is_expected
-        return {QUEUE_LOCK: self.name} | ({EXPECTED: True} if is_expected else {})
+        return {QUEUE_LOCK: self.name, EXPECTED: self.conflict.call.is_expected}
 
     def _publish_with_queue_lock(self, replaced: Holding | None = None) -> Any:
         was_sent = False
@@ -202,10 +195,7 @@ class Sending:
         info = self.conflict.info
         if info is None or sum(each.weight for each in info.holders) < info.capacity:
             return None
-        for each in info.holders:
-            if each.token == queue_lock_token(each.holder.task_id or ""):
-                return each
-        return None
+        return next(filter(is_queued, info.holders), None)
 
     def _end(self, replaced: Holding) -> None:
         """End the queued task whose queue lock this one has taken over."""

@@ -5,8 +5,6 @@ parent, the worker, sees that it is dead, and reads on the board which lock it h
 releases the lock before the lease expires. If the whole worker is dead, the leases expire.
 """
 
-from __future__ import annotations
-
 import atexit
 import logging
 import os
@@ -25,8 +23,7 @@ from django_redislock.text import error_text, printable
 
 from . import board
 from .board import Slot
-from .execution import release_queue_lock
-from .message import single_of
+from .message import release_queue_lock, single_of
 
 logger = logging.getLogger("django_redislock")
 

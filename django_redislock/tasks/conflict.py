@@ -1,7 +1,5 @@
 """A call whose lock is not free, and the holder of that lock."""
 
-from __future__ import annotations
-
 import logging
 
 from redis.exceptions import RedisError
@@ -24,6 +22,7 @@ class Conflict:
     Args:
         call: The call.
         name: The name of the lock.
+        holder_id: The id of the task that holds the lock, if it is known already.
     """
 
     info: LockInfo | None = None
@@ -32,9 +31,9 @@ class Conflict:
     holding: Holding | None = None
     """The hold of the lock that the error names."""
 
-    def __init__(self, call: Call, name: str) -> None:
+    def __init__(self, call: Call, name: str, holder_id: str | None = None) -> None:
         self.call, self.name = call, name
-        self.error = AlreadyRunning(name)
+        self.error = AlreadyRunning(name, holder_id)
         """The error that names the holder, if it is known."""
 
     def look(self) -> bool:

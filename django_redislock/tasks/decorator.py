@@ -169,32 +169,26 @@ def _decorate(options: Options, target: Any) -> Any:
             f"single_instance with mode={options.mode!r} locks when the task is sent, so it goes"
             " above the task decorator: put the task decorator below it"
         )
-    return wrap(options, target)
+    return wrap(Single(options, target))
 
 
-def wrap(
-    options: Options,
-    function: Callable[..., Any],
-    framework: str = "",
-    added_args: int = 0,
-) -> Callable[..., Any]:
-    """Return the function that holds its lock while it runs; see `Single` for the arguments."""
-    single = Single(options, function, framework, added_args)
+def wrap(single: Single) -> Callable[..., Any]:
+    """Return the function that holds its lock while it runs."""
     wrapper: Any
     if not single.is_async:
 
-        @wraps(function)
+        @wraps(single.function)
         def wrapper(*args: Any, **kwargs: Any) -> Any:
             return _execution(single, args, kwargs).run()
 
-    elif options.on_lost == "abort":
+    elif single.options.on_lost == "abort":
         raise ValueError(
             "on_lost='abort' cannot interrupt a coroutine function. Check current_lock().lost, or"
             " pass a function."
         )
     else:
 
-        @wraps(function)
+        @wraps(single.function)
         async def wrapper(*args: Any, **kwargs: Any) -> Any:
             return await _execution(single, args, kwargs).arun()
 

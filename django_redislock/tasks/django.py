@@ -5,8 +5,6 @@ shows that the task is being sent. Then the queue lock of that id takes it over.
 the task before that, and waits for it.
 """
 
-from __future__ import annotations
-
 import logging
 import sys
 import time
@@ -127,9 +125,6 @@ for package in PACKAGES:
 being_sent: ContextVar[str] = ContextVar("django_redislock_being_sent", default="")
 """The token of the temporary queue lock of a task that is enqueued here, and may run at once."""
 
-SENDING = "sending"
-"""The mark of a temporary queue lock in its metadata."""
-
 SENDING_SECONDS = 10
 """The lease of the queue lock until the wrapped backend has enqueued the task."""
 
@@ -162,7 +157,7 @@ def holders_with_ids(single: Single, name: str) -> tuple[Holding, ...]:
     while True:
         info = single.manager.get(name)
         holders = info.holders if info else ()
-        if not any(each.metadata.get(SENDING) for each in holders) or clock.now() > until:
+        if not any(each.metadata.get("sending") for each in holders) or clock.now() > until:
             return holders
         time.sleep(POLL_SECONDS)
 
@@ -175,14 +170,14 @@ class TaskExecution(Execution):
         super()._settle(conflict)
         return {SKIPPED: str(conflict.error)} if self.call.task_name else None  # a direct call
 
-    def _prepare_queue_lock(self, name: str) -> None:
+    def _prepare_queue_lock(self) -> None:
         """Wait until the sender of the task knows its id. Without an id, use any queue lock.
 
         The call is then direct, or the backend does not send the signal `task_started`.
         """
         if self.call.other_queue_token:  # it runs inside enqueue()
             return
-        holders = holders_with_ids(self.single, name)
+        holders = holders_with_ids(self.single, self.queue_lock_name)
         queued = [each for each in holders if each.metadata.get("queued")]
         if queued and not self.call.task_id:
             self.call.other_queue_token = queued[0].token
@@ -204,7 +199,8 @@ def decorate(options: Options, task: Any) -> Any:
             " 'django_redislock.tasks.SingleInstanceBackend', around"
             f" {type(backend).__module__}.{type(backend).__qualname__}"
         )
-    return replace(task, func=wrap(options, task.func, "django", int(task.takes_context)))
+    single = Single(options, task.func, "django", int(task.takes_context))
+    return replace(task, func=wrap(single))
 
 
 def execution(
@@ -313,7 +309,7 @@ class QueueLocks:
         call = call_of(single, task, args, kwargs)
         name, token = single.name_of(call), f"queued-{token_hex(16)}"
         conflict = Conflict(call, name)
-        sending = QueueLock(single.lock(name, call), token, (call.name, None), **{SENDING: True})
+        sending = QueueLock(single.lock(name, call), token, (call.name, None), sending=True)
         while not sending.acquire(SENDING_SECONDS):
             holders_with_ids(single, name)
             if conflict.look():  # else it was released in the meantime

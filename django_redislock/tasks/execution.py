@@ -1,7 +1,5 @@
 """One execution of a single-instance function under its lock."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable
 from contextvars import ContextVar
@@ -14,7 +12,6 @@ from redis.exceptions import RedisError
 from django_redislock.exceptions import LockError, LockLost, LockNotOwnedError
 from django_redislock.introspection import reject_deferred_result
 from django_redislock.lock_types import BaseLock
-from django_redislock.manager import LockManager
 from django_redislock.text import error_text
 
 from .abort import Abort
@@ -23,10 +20,10 @@ from .single import Call
 
 logger = logging.getLogger("django_redislock")
 
-_held: ContextVar[tuple[tuple[LockManager, BaseLock], ...]] = ContextVar(
+_held: ContextVar[tuple[tuple[str, BaseLock], ...]] = ContextVar(
     "django_redislock_held", default=()
 )
-"""The locks that single-instance functions hold here, and their managers."""
+"""The locks that single-instance functions hold here, and their cache aliases."""
 
 
 def current_lock() -> BaseLock | None:
@@ -44,49 +41,49 @@ def current_lock() -> BaseLock | None:
 
 def runs_under(alias: str, name: str) -> bool:
     """Return whether this call is made inside a function that runs under a lock."""
-    return any(lock.name == name and manager.alias == alias for manager, lock in _held.get())
+    return (alias, name) in [(held_alias, lock.name) for held_alias, lock in _held.get()]
 
 
 class Execution:
     """One call of a single-instance function."""
-
-    name: str
-    """The name of the lock."""
 
     must_run = False
     """Whether the call must not be skipped because of another queued one."""
 
     def __init__(self, call: Call) -> None:
         self.call, self.single, self.options = call, call.single, call.single.options
+        self.alias, self.name = self.single.manager.alias, self.single.name_of(call)
+        self.queue_lock_name = self.single.queue_lock_name(self.name)
+        self.is_inside = runs_under(self.alias, self.name)
+        """Whether the call is made inside the instance that holds the lock."""
+
+        self.waits = self.options.on_conflict == "wait" and not self.is_inside
 
     def run(self) -> Any:
         """Run the function under its locks, or do what `on_conflict` says."""
-        locking, self.name = self.options.locking, self.single.name_of(self.call)
-        if not locking.when_sent:
-            return self._run_under_lock(self._call_function)
-        queue_lock_name = self.single.queue_lock_name(self.name)
-        if conflict := self._prepare_queue_lock(queue_lock_name):
-            return self._settle(conflict)
-        if not locking.while_running:
-            return self._run_after_queue(queue_lock_name)
-        after_queue = partial(self._run_after_queue, queue_lock_name)
-        return self._run_under_lock(after_queue if locking.separate else self._call_function)
+        locking, body = self.options.locking, self._call_function
+        if locking.when_sent:
+            if conflict := self._prepare_queue_lock():
+                return self._settle(conflict)
+            if locking.separate or not locking.while_running:
+                body = self._run_after_queue
+        return self._run_under_lock(body) if locking.while_running else body()
 
     async def arun(self) -> Any:
-        """Async version of `run()`. The queue lock has the name of the lock here, because no
-        framework with coroutine functions has separate queue locks."""
-        locking, self.name = self.options.locking, self.single.name_of(self.call)
+        """Async version of `run()`. No framework with coroutine functions has separate queue
+        locks."""
+        locking = self.options.locking
         if locking.when_sent:
-            await sync_to_async(self._prepare_queue_lock)(self.name)
+            await sync_to_async(self._prepare_queue_lock)()
         if not locking.while_running:
-            after_queue = await sync_to_async(self._after_queue)(self.name)
+            after_queue = await sync_to_async(self._after_queue)()
             return self._settle(after_queue) if after_queue else await self._acall_function()
         lock = self.single.lock(self.name, self.call, self.options.on_lost)
         if not await self._aacquires(lock):
             conflict = Conflict(self.call, self.name)
             await sync_to_async(conflict.look)()
             return self._settle(conflict)
-        before = _held.set((*_held.get(), (self.single.manager, lock)))
+        before = _held.set((*_held.get(), (self.alias, lock)))
         try:
             return await self._acall_function()
         finally:
@@ -124,7 +121,7 @@ class Execution:
         try:
             conflict = self._acquire_or_conflict(lock)
             if conflict is None:
-                _held.set((*before, (self.single.manager, lock)))
+                _held.set((*before, (self.alias, lock)))
                 result = body()
                 kept = self._seconds_kept(lock, None)
                 return result
@@ -139,19 +136,11 @@ class Execution:
 
     def _acquire_or_conflict(self, lock: BaseLock) -> Conflict | None:
         """Acquire the lock, or return the conflict with its holder."""
-        if self._acquires(lock, blocking=self._waits):
+        if self._acquires(lock, blocking=self.waits):
             return None
         conflict = Conflict(self.call, self.name)
         conflict.look()
         return conflict
-
-    @property
-    def _waits(self) -> bool:
-        return self.options.on_conflict == "wait" and not self._is_inside(self.name)
-
-    def _is_inside(self, name: str) -> bool:
-        """Return whether the call is made inside the instance that holds the lock."""
-        return runs_under(self.single.manager.alias, name)
 
     def _acquires(self, lock: BaseLock, *, blocking: bool = False) -> bool:
         """Acquire a lock, or take over the queue lock of this message.
@@ -162,47 +151,44 @@ class Execution:
         try:
             return lock.acquire(blocking=blocking)
         except LockError as error:
-            return self._release_other_type(error) and self._acquires(lock, blocking=blocking)
+            if not error.held_as:
+                raise
+        was_own = self.single.release_queue_lock(self.name, self.call)
+        return was_own and self._acquires(lock, blocking=blocking)
 
     async def _aacquires(self, lock: BaseLock) -> bool:
         """Async version of `_acquires()`, which waits if `on_conflict` says so."""
         try:
-            return await lock.aacquire(blocking=self._waits)
+            return await lock.aacquire(blocking=self.waits)
         except LockError as error:
-            return await sync_to_async(self._release_other_type)(error) and await self._aacquires(
-                lock
-            )
-
-    def _release_other_type(self, error: LockError) -> bool:
-        """Release the queue lock of this message if it is a lock of another type, and return
-        whether it was released. Raise any other error."""
-        if not error.held_as:
-            raise error
-        return self.single.release_queue_lock(self.name, self.call)
+            if not error.held_as:
+                raise
+        release = sync_to_async(self.single.release_queue_lock)
+        return await release(self.name, self.call) and await self._aacquires(lock)
 
     # The queue lock
 
-    def _prepare_queue_lock(self, name: str) -> Conflict | None:
+    def _prepare_queue_lock(self) -> Conflict | None:
         """Prepare the use of the queue lock, or return a conflict that is known already."""
         return None
 
-    def _run_after_queue(self, name: str) -> Any:
+    def _run_after_queue(self) -> Any:
         """Release the queue lock when the task starts, and call the function."""
-        conflict = self._after_queue(name)
+        conflict = self._after_queue()
         return self._settle(conflict) if conflict else self._call_function()
 
-    def _after_queue(self, name: str) -> Conflict | None:
+    def _after_queue(self) -> Conflict | None:
         """Release the queue lock, or return the conflict with its holder."""
         if self.options.at_least_for and not self.options.locking.separate:
-            lock = self.single.lock(name, self.call)
+            lock = self.single.lock(self.name, self.call)
             was_held = self._acquires(lock)
             if was_held:
                 lock.release()  # the cooldown counts from the start of the task
         else:
-            was_held = self.single.release_queue_lock(name, self.call)
+            was_held = self.single.release_queue_lock(self.queue_lock_name, self.call)
         if was_held or self.must_run:
             return None
-        conflict = Conflict(self.call, name)
+        conflict = Conflict(self.call, self.queue_lock_name)
         return conflict if conflict.look() else None
 
     # Release

@@ -132,6 +132,6 @@ def _model_text(instance: Model) -> str:
 
 def _shortest(value: Decimal) -> str:
     """Return a number without the zeros at its end, unrounded."""
-    digits = Context(prec=max(1, len(value.as_tuple().digits)))
+    digits = Context(prec=len(value.as_tuple().digits))
     number = value.normalize(digits) if value else Decimal(0)
     return format(number, "f") if abs(number.adjusted()) < digits.prec + 30 else str(number)

@@ -37,17 +37,11 @@ MODES = {
     "until_and_while_executing": Locking(when_sent=True, while_running=True, separate=True),
 }
 
-WHEN_SENT = ("skip", "raise", "replace")
-"""The policies of modes that lock when the task is sent."""
 
-WHEN_RUNNING = ("skip", "raise", "retry", "wait")
-"""The policies of the other mode."""
-
-
-def _choice(choices: Collection[str], option: str, value: Any) -> str:
-    if value not in list(choices):
+def _mode(option: str, value: Any) -> str:
+    if value not in list(MODES):
         raise ValueError(
-            f"{option}={short_repr(value)} is not one of {', '.join(map(repr, choices))}"
+            f"{option}={short_repr(value)} is not one of {', '.join(map(repr, MODES))}"
         )
     return str(value)
 
@@ -93,7 +87,7 @@ class Options:
 
     unique_on: Annotated[Collection[str] | None, _argument_names] = None
     key: Annotated[str | Callable[..., str] | None, _key] = None
-    mode: Annotated[str, partial(_choice, MODES)] = "while_executing"
+    mode: Annotated[str, _mode] = "while_executing"
     on_conflict: Annotated[str, _str] = "skip"
     timeout: Annotated[Seconds | None, validators.lease] = None
     blocking_timeout: Annotated[Seconds | None, validators.wait] = None
@@ -146,7 +140,8 @@ class Options:
     def _check_combination(self) -> None:
         """Raise `ValueError` if options cannot be combined."""
         locking, on_conflict = self.locking, self.on_conflict
-        policies = WHEN_SENT if locking.when_sent else WHEN_RUNNING
+        at_start = "skip", "raise", "retry", "wait"
+        policies = ("skip", "raise", "replace") if locking.when_sent else at_start
         if on_conflict not in policies:
             choices = ", ".join(map(repr, policies))
             raise ValueError(

@@ -109,11 +109,9 @@ class Single:
         self.manager = locks.using(options.using)
         self.framework, self.added_args = framework, added_args
         self.signature, self.is_async = signature_of(function), is_async(function)
-        key, unique_on = options.key, options.unique_on
+        key = options.key
         self._template = Template(key, self.signature, "key") if isinstance(key, str) else None
-        self._arguments_text = (
-            None if unique_on is None else arguments_text(unique_on, self.signature)
-        )
+        self._arguments_text = arguments_text(options.unique_on or (), self.signature)
 
     def name_of(self, call: Call) -> str:
         """Return the name of the lock for a call."""
@@ -122,7 +120,7 @@ class Single:
             return check_name(key(*call.sent_args, **call.kwargs), "the result of key")
         if self._template:
             return self._template.of_call(call.args, call.kwargs)
-        if self._arguments_text is None:
+        if self.options.unique_on is None:
             return fit_name(call.name)
         text = self._arguments_text(call.args, call.kwargs, call.added_args)
         return fit_name(f"{call.name}:{text}" if text else call.name)
@@ -166,13 +164,12 @@ class Single:
 
     def queue_lock(self, lock: BaseLock, call: Call) -> QueueLock:
         """Return the queue lock of a task, to acquire it."""
-        task_id = call.task_id or ""
         return QueueLock(
             lock,
-            call.queue_token or queue_lock_token(task_id),
+            call.queue_token,
             (call.name, call.task_id),
             expected=call.is_expected,
-            signature=queue_signature(lock.name, call.name, task_id),
+            signature=queue_signature(lock.name, call.name, call.task_id or ""),
         )
 
     def release_queue_lock(self, name: str, call: Call) -> bool:

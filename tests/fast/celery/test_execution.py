@@ -34,7 +34,7 @@ from .tools import (
 
 WITH_A_LOCK = ["while_executing", "until_executed", "until_and_while_executing"]
 
-MAX_CALLS = 32
+MAX_CALLS = 29
 """The functions of the package that one execution may call besides those of its lock."""
 
 

@@ -219,15 +219,16 @@ def test_a_duplicate_that_sends_itself_again_is_no_duplicate_any_more(app, name,
     assert DUPLICATE not in sent[1]
 
 
+@pytest.mark.parametrize("limit", [None, 2])
 @pytest.mark.parametrize("on_conflict", ["skip", "raise"])
-def test_the_id_of_a_running_task_is_not_sent_again(app, name, sent, on_conflict):
+def test_the_id_of_a_running_task_is_not_sent_again(app, name, sent, on_conflict, limit):
     def send_again():
         try:
             return elsewhere(lambda: task.apply_async(task_id="own")).id
         except AlreadyRunning as error:
             return error.task_id
 
-    task = make_task(app, name, on_conflict=on_conflict, body=send_again)
+    task = make_task(app, name, on_conflict=on_conflict, limit=limit, body=send_again)
     assert task.apply(task_id="own").get() == "own"
     assert not sent
 
@@ -296,6 +297,15 @@ def test_a_task_whose_result_is_expected_is_replaced_but_not_revoked(app, name, 
     assert signals == [("replaced", member.id, second.id), ("replaced", second.id, third.id)]
     assert revoked == [second.id]
     assert task.apply(task_id=member.id, headers={QUEUE_LOCK: name}).get() is None
+
+
+def test_a_task_whose_long_id_is_cut_is_replaced_but_not_revoked(app, name, signals, revoked):
+    task = make_task(app, name, on_conflict="replace")
+    task.apply_async(task_id="x" * 300)
+    second = task.delay()
+    assert locks.get(name).holder.task_id == second.id
+    assert [(what, newer) for what, _, newer in signals] == [("replaced", second.id)]
+    assert revoked == []
 
 
 def record_key(redis_server, name):
