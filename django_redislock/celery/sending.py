@@ -16,6 +16,7 @@ from redis.exceptions import RedisError
 
 from django_redislock.exceptions import LockError
 from django_redislock.lock_state import is_queued
+from django_redislock.lock_types.signal_dispatch import send
 from django_redislock.signals import task_replaced
 from django_redislock.snapshots import Holding
 from django_redislock.tasks.conflict import Conflict
@@ -205,8 +206,12 @@ class Sending:
             self._log_not_revoked(task_id, "no valid signature in the queue lock")
         elif not replaced.metadata.get("expected"):  # else it must end, but does not run
             self._revoke(task_id)
-        task_replaced.send_robust(
-            sender=self.task, name=self.name, task_id=task_id, by_task_id=self.task_id
+        send(
+            task_replaced,
+            sender=self.task,
+            name=self.name,
+            task_id=task_id,
+            by_task_id=self.task_id,
         )
 
     def _revoke(self, task_id: str) -> None:

@@ -7,6 +7,7 @@ from redis.exceptions import RedisError
 from django_redislock.exceptions import AlreadyRunning
 from django_redislock.identity import complete_id, recorded_id
 from django_redislock.lock_state import is_queued
+from django_redislock.lock_types.signal_dispatch import send
 from django_redislock.signals import task_skipped
 from django_redislock.snapshots import Holding, LockInfo
 from django_redislock.text import holder_text, short_duration
@@ -75,7 +76,8 @@ class Conflict:
         else:
             reason = f"holder={error.task_id or error.held_by or 'unknown'!r}"
         logger.warning("%s: task=%s name=%r %s", event, call, self.name, reason)
-        task_skipped.send_robust(
+        send(
+            task_skipped,
             sender=call.single.decorated if call.task is None else call.task,
             name=self.name,
             task_id=call.task_id,

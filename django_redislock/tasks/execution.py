@@ -23,7 +23,8 @@ logger = logging.getLogger("django_redislock")
 _held: ContextVar[tuple[tuple[str, BaseLock], ...]] = ContextVar(
     "django_redislock_held", default=()
 )
-"""The locks that single-instance functions hold here, and their cache aliases."""
+"""The locks that single-instance functions hold here, and their cache aliases. An asyncio task that
+a function has started inherits them, and may run for longer. Then the locks have no token."""
 
 
 def current_lock() -> BaseLock | None:
@@ -35,13 +36,12 @@ def current_lock() -> BaseLock | None:
     Returns:
         The lock, or None outside a single-instance function.
     """
-    held = _held.get()
-    return held[-1][1] if held else None
+    return next((lock for _, lock in reversed(_held.get()) if lock.token), None)
 
 
 def runs_under(alias: str, name: str) -> bool:
     """Return whether this call is made inside a function that runs under a lock."""
-    return (alias, name) in [(held_alias, lock.name) for held_alias, lock in _held.get()]
+    return (alias, name) in [(held, lock.name) for held, lock in _held.get() if lock.token]
 
 
 class Execution:

@@ -10,6 +10,7 @@ from hashlib import sha256
 from inspect import unwrap
 from typing import Any
 
+from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from django.utils.crypto import constant_time_compare, salted_hmac
 from redis.exceptions import RedisError
@@ -205,24 +206,29 @@ def queue_lock_token(task_id: str) -> str:
     return f"queued-{digest[:32]}"
 
 
-def queue_signature(lock_name: str, task_name: str, task_id: str) -> str:
+def queue_signature(
+    lock_name: str, task_name: str, task_id: str, secret: str | bytes | None = None
+) -> str:
     """Return the proof that this project took the queue lock for that task.
 
-    Its key is Django's ``SECRET_KEY``, so a record that somebody else wrote to Redis does not have
-    it. Without a ``SECRET_KEY``, return "".
+    Its key is Django's ``SECRET_KEY``, unless another `secret` is given, so a record that somebody
+    else wrote to Redis does not have it. Without a ``SECRET_KEY``, return "".
     """
     value = json.dumps([lock_name, task_name, task_id])
     try:
-        return salted_hmac(MARK, value, algorithm="sha256").hexdigest()[:32]
+        return salted_hmac(MARK, value, secret, algorithm="sha256").hexdigest()[:32]
     except ImproperlyConfigured:
         return ""
 
 
 def is_signed(holding: Holding, lock_name: str, task_name: str) -> bool:
     """Return whether this project took that queue lock for a task of that name."""
-    expected = queue_signature(lock_name, task_name, holding.holder.task_id or "")
     found = holding.metadata.get("signature")
-    return bool(expected) and isinstance(found, str) and constant_time_compare(found, expected)
+    if not isinstance(found, str):
+        return False
+    signed = lock_name, task_name, holding.holder.task_id or ""
+    expected = [queue_signature(*signed, key) for key in (None, *settings.SECRET_KEY_FALLBACKS)]
+    return any(each and constant_time_compare(found, each) for each in expected)
 
 
 def marked(function: Callable[..., Any]) -> Single | None:

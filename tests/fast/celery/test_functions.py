@@ -8,7 +8,8 @@ import pytest
 
 from django_redislock import AlreadyRunning, locks, single_instance
 from django_redislock.celery import current_lock
-from tests.lock_tools import start
+from django_redislock.signals import task_skipped
+from tests.lock_tools import start, waiting
 
 from .tools import held_by, make_task, run_message
 
@@ -67,6 +68,39 @@ class TestCoroutineFunction:
         work = make(on_conflict="wait")
         assert at_once(work(1), work(1), work(1)) == [1, 1, 1]
         assert max(work.most) == 1
+
+    def test_a_coroutine_function_as_receiver_does_not_break_a_skip(self, make, caplog):
+        async def listen(**about):
+            pass
+
+        task_skipped.connect(listen)
+        try:
+            assert sorted(at_once(*[make()(1) for _ in range(2)]), key=str) == [1, None]
+        finally:
+            task_skipped.disconnect(listen)
+        assert "Signal not sent" in caplog.text
+
+    def test_a_task_that_outlives_the_function_is_not_inside(self, name):
+        async def follow_up():
+            await is_over.wait()
+            assert current_lock() is None
+            return await work(2)
+
+        @single_instance(key=name, on_conflict="wait")
+        async def work(number):
+            if number == 1:
+                started.append(asyncio.create_task(follow_up()))
+            return number
+
+        async def use():
+            assert await work(1) == 1
+            async with locks.lock(name):
+                is_over.set()
+                await asyncio.to_thread(waiting, locks, name, 1)
+            assert await started[0] == 2
+
+        is_over, started = asyncio.Event(), []
+        asyncio.run(use())
 
     def test_a_call_from_inside_does_not_wait_for_itself(self, name):
         @single_instance(key=name, on_conflict="wait")

@@ -313,6 +313,17 @@ def record_key(redis_server, name):
     return key
 
 
+def test_a_task_that_was_sent_before_the_secret_key_changed_is_replaced(
+    app, name, revoked, settings
+):
+    task = make_task(app, name, on_conflict="replace")
+    first = task.delay()
+    settings.SECRET_KEY_FALLBACKS = [settings.SECRET_KEY]
+    settings.SECRET_KEY = "a new key"
+    task.delay()
+    assert revoked == [first.id]
+
+
 @pytest.mark.parametrize("source", ["this lock", "another lock"])
 def test_a_forged_queue_lock_has_no_task_revoked(app, name, revoked, redis_server, source):
     """The forger can read and write Redis, and knows everything but SECRET_KEY."""
