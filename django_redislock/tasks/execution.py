@@ -23,8 +23,8 @@ logger = logging.getLogger("django_redislock")
 _held: ContextVar[tuple[tuple[str, BaseLock], ...]] = ContextVar(
     "django_redislock_held", default=()
 )
-"""The locks that single-instance functions hold here, and their cache aliases. An asyncio task that
-a function has started inherits them, and may run for longer. Then the locks have no token."""
+"""The locks that single-instance functions hold here, and their cache aliases. An asyncio task
+that a function has started inherits them, and may run for longer. Then they have no token."""
 
 
 def current_lock() -> BaseLock | None:
