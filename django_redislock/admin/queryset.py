@@ -85,6 +85,12 @@ class LockQuerySet:
         """The locks. Raises an error of redis-py if no cache alias can be read."""
         return self._find()
 
+    def all(self) -> LockQuerySet:
+        """Return the same locks."""
+        return self
+
+    distinct = all
+
     def filter(self, *args: Any, **lookups: Any) -> LockQuerySet:
         """Return the locks that match all the lookups, too. Raise `FieldError` if one is not
         supported."""
