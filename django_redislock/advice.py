@@ -223,7 +223,8 @@ def _unrenewed(holders: Sequence[Holding]) -> Answer:
         head = _("Extended: not known whether releasing is safe.")
         text = _(
             "The holder has extended the lease beyond its timeout, so the lease does not show "
-            "whether the holder is running. It expires in %(left)s unless it is extended again."
+            "whether the holder is running. It expires in %(left)s unless it is renewed or "
+            "extended by then."
         )
     elif any(was_extended(holding) for holding in holders):
         head = _("Renewed before: check the process first.")

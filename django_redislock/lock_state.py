@@ -183,8 +183,8 @@ def was_extended(holding: Holding) -> bool:
 
 
 def is_lengthened(holding: Holding) -> bool:
-    """Return whether `extend()` has made the lease longer than any renewal does."""
-    return holding.ttl > holding.timeout > 0
+    """Return whether `extend()` has made the lease longer than its renewals do."""
+    return holding.renews_later and holding.ttl > holding.timeout
 
 
 # Queue locks

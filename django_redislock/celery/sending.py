@@ -107,7 +107,8 @@ class Sending:
         """Publish the message, or do what `on_conflict` says if the queue lock is not free."""
         if self.is_sent_again:
             return self._send_again()
-        if self.has_own_id and self.conflict.look() and self.conflict.is_with_itself:
+        is_known = self.has_own_id and self.conflict.look() and self.conflict.is_with_itself
+        if is_known and not self.conflict.error.in_cooldown:
             return self._give_way()  # a message with this id is queued or runs
         replaces = self.single.options.on_conflict == "replace"
         for _ in range(MAX_ATTEMPTS):

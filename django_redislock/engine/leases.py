@@ -122,6 +122,9 @@ class Lease:
     holds: "tuple[weakref.ref[Any], ...]" = field(default=(), init=False)
     """The holds that use the lease, which `Hold` adds."""
 
+    _expires: float = field(default=0.0, init=False)
+    """When it expires in Redis, without what `drift` takes off, and without `max_hold`."""
+
     _is_lost: bool = field(default=False, init=False)
     _began: float = field(default=0.0, init=False)
     _pid: int = field(default_factory=os.getpid, init=False)
@@ -145,6 +148,7 @@ class Lease:
         Its renewal is due after a third of the time, and of `seconds`: a longer lease, after an
         extension or because of `at_least_for`, must not delay the notice of a loss.
         """
+        self._expires = deadline
         now, (drift, seconds) = clock.now(), self.drift
         deadline -= (deadline - now) * drift + seconds
         self.deadline = min(deadline, self.max_deadline)
@@ -159,7 +163,7 @@ class Lease:
         The new lease counts for no more than the holder expects, because the server's clock may
         have been set back, and may be corrected later.
         """
-        expected = max(self.deadline - sent_at, self.apply_at_least_for(self.seconds))
+        expected = max(self._expires - sent_at, self.apply_at_least_for(self.seconds))
         self.is_confirmed = True
         self.set_deadline(sent_at + self._guaranteed(min(ttl, expected), sent_at))
 
@@ -383,6 +387,7 @@ class Hold:
             return
         if owner.get_loop() is asyncio.get_running_loop():
             self._aborted_task = owner
+            self._cancellations = min(self._cancellations, owner.cancelling())
             owner.cancel()
 
     def takes_back_abort(self, *errors: BaseException | None) -> bool:

@@ -34,6 +34,9 @@ MAX_ROWS = 200
 MAX_NAMES = 2000
 """The names that one round trip reads, and a few more."""
 
+CLOCK_TOLERANCE_MS = 1000
+"""A lease may seem to be longer than its timeout by this much."""
+
 FIRST_CURSORS = dict.fromkeys(range(BUCKETS), "0")
 """The cursor of each bucket at the start of `_read_names()`."""
 
@@ -210,8 +213,9 @@ def _holding(token: str, record: str, now: int) -> Holding | None:
     if parsed.expires <= now:
         return None
     payload = parse_payload(parsed.payload)
-    # Renewals never shorten a lease, so one that `extend()` has made longer hides them.
-    is_hidden = payload.renewed and parsed.expires - now > parsed.lease
+    # Renewals never shorten a lease, so one that `extend()` has made longer hides them. The clock
+    # of another primary may be behind.
+    is_hidden = payload.renewed and parsed.expires - now > parsed.lease + CLOCK_TOLERANCE_MS
     return Holding(
         token=token,
         fence_token=parsed.fence_token,

@@ -49,6 +49,9 @@ IDLE_SECONDS = 10.0
 RELEASE_RETRY_SECONDS = 3600.0
 """How long a release is retried in the background, or until the lease ends if that is sooner."""
 
+MAX_RELEASES = 5000
+"""How many locks are released in one round trip, so that renewals do not wait for them."""
+
 LATE_REQUEST_SECONDS = 5.0
 """A server that was paused may still execute an acquisition for this time after it replied
 that the lock is not held."""
@@ -117,7 +120,7 @@ class Renewer:
     def release_later(self, lease: Lease) -> None:
         """Release a lease in the background, and retry until the server responds."""
         # The lease has ended. Its deadline is now the limit for the release. A request without a
-        # reply may have begun a lease just now.
+        # reply may begin a full lease as late as now.
         lease.due = clock.now()
         longest = max(lease.deadline - lease.due, lease.seconds, lease.at_least_for)
         lease.deadline = lease.due + min(longest, RELEASE_RETRY_SECONDS)
@@ -154,7 +157,8 @@ class Renewer:
             applied = partial(self._apply_renewals, clock.now())
             yield RenewalBatch(leases, renewal, applied)
         releases = list(self._to_release.values())  # a copy, because other threads add to it
-        if due := [lease for lease in releases if lease.due <= clock.now()]:
+        due = [lease for lease in releases if lease.due <= clock.now()][:MAX_RELEASES]
+        if due:
             held = [lease for lease in self._watched() if should_renew(lease) and not lease.lost]
             release = protocol.release_all(due, _reply_timeout(held))
             yield RenewalBatch(due, release, self._apply_releases)

@@ -6,7 +6,7 @@ from weakref import ref
 
 from .. import validators
 from ..engine import protocol
-from ..engine.leases import Lease
+from ..engine.leases import UNANSWERED_REQUEST_SECONDS, Lease
 from ..engine.renewer import thread_renewer
 from ..engine.runners import run
 from ..engine.store import AcquireRequest
@@ -77,13 +77,17 @@ class QueueLock:
             raise
 
     def release_later(self) -> None:
-        """Release the lock in the background."""
+        """Release the lock in the background.
+
+        The renewer tries for a minute only: later, another process may hold the lock with the same
+        token, because the token follows from the id of the task.
+        """
         lock, server = self.lock, self.lock._server()
         lease = Lease(
             server,
             server.keys.of(lock.name),
             self.token,
-            math.inf,  # as long as the renewer retries at all
+            UNANSWERED_REQUEST_SECONDS,
             owner=ref(lock._owner()),
             kind=lock.kind,
             weight=lock.weight,

@@ -316,6 +316,14 @@ def test_clock_drift_is_subtracted_from_at_least_for_too(five):
 # Losses
 
 
+def test_renewals_do_not_shorten_the_validity_of_an_extended_lease(five, moving_clock):
+    with quorum(timeout=3) as lock:
+        lock.extend(1000)
+        for _ in range(200):
+            moving_clock.forward(1.1)
+        assert 760 < lock.validity < 784
+
+
 def test_a_loss_is_reported_once_and_only_without_a_majority(five, moving_clock):
     reported = []
     lock = quorum(timeout=30, on_lost=reported.append)
