@@ -447,6 +447,8 @@ def test_a_retry_after_a_conflict_keeps_the_headers_and_the_tasks_own_retries(ap
     assert headers[CONFLICTS] == 1
     assert outcomes(name, "own") == ["refused"]
     assert run_message(app, work, headers={CONFLICTS: 1}) == "ran"
+    with locks.lock(name):  # a number that could not be sent again
+        assert run_message(app, work, headers={CONFLICTS: 10**5000}).type is Retry
 
 
 @pytest.mark.parametrize(("acks_late", "error"), [(False, OperationalError), (True, Reject)])

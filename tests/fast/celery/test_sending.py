@@ -240,6 +240,15 @@ def test_the_id_of_a_queued_task_is_not_sent_again(app, name, sent, signals):
     assert signals == [("skipped", "own", "own")] * 2
 
 
+def test_an_id_in_cooldown_is_sent_again_if_the_limit_has_room(app, name, sent):
+    task = make_task(app, name, "until_executed", limit=2, at_least_for=60)
+    task.apply_async(task_id="own")
+    run_message(app, task, headers=sent[0])
+    assert locks.get(name).state == "cooldown"
+    task.apply_async(task_id="own")
+    assert len(sent) == 2
+
+
 # Replacing a queued task
 
 

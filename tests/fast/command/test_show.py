@@ -85,6 +85,8 @@ def test_show_of_a_lock_whose_lease_was_extended(hold):
     assert text.startswith("daily (mutex): held (no renewal), ")
     assert "\nExtended: not known whether releasing is safe.\n" in text
     assert re.search("s of 30s left, extended$", text, re.M)
+    hold("once", auto_renewal=False).extend(60)
+    assert re.search("left, not renewed$", call("show", "once"), re.M)
 
 
 def test_show_has_all_holders_and_the_queue_in_its_order(nothing_left_behind):
