@@ -217,6 +217,7 @@ CONNECTION_SETTINGS = {
     "REDISLOCK_CLIENT",
     "REDISLOCK_PREFIX",
 }
+"""The settings that determine the clients and the keys."""
 
 
 @receiver(setting_changed)

@@ -45,6 +45,7 @@ whose result is expected ends without running."""
 OURS = (CONFLICTS, AGAIN, QUEUE_LOCK, EXPECTED, DUPLICATE)
 
 MAX_COUNT = 1_000_000
+"""The limit of a count in a header. A forged one may be too large to be sent again."""
 
 MIN_QUEUE_SECONDS = 1.0
 """The least lease of a queue lock, also if the task expires at once."""
@@ -271,5 +272,4 @@ def _headers_of(request: Context) -> dict[str, Any]:
 
 
 def _count(value: object) -> int:
-    # With a limit, because a number that a forger chose may be too large to be sent again.
     return min(max(value, 0), MAX_COUNT) if isinstance(value, int) else 0

@@ -4,8 +4,8 @@ A `Lease` is what the holder knows about one lock on one server, judged by the h
 `Hold` is one acquisition of a lock object: one lease, or several. A `HoldTable` has the holds of
 one lock object. The registry has all leases of the process, for re-entrancy across lock objects.
 
-Several threads use all of this, and a signal handler may interrupt it. So there is no
-`threading.Lock`, on which the handler could deadlock. The leases of different owners have
+Several threads use all of this, and a signal handler may interrupt it. It does without a
+`threading.Lock`, because the handler could deadlock on it. The leases of different owners have
 different keys, and each change of a list or a dict is one step.
 """
 
@@ -145,8 +145,8 @@ class Lease:
     def set_deadline(self, deadline: float) -> None:
         """Record when the lease expires in Redis.
 
-        Its renewal is due after a third of the time, and of `seconds`: a longer lease, after an
-        extension or because of `at_least_for`, must not delay the notice of a loss.
+        Its renewal is due after a third of the time, or of `seconds` if that is less. So an
+        extension or a long `at_least_for` does not delay the notice of a loss.
         """
         self._expires = deadline
         now, (drift, seconds) = clock.now(), self.drift
@@ -318,9 +318,10 @@ class Hold:
     _loss_reported: Any = field(default_factory=threading.Lock, init=False)
     _aborted_task: "asyncio.Task[object] | None" = field(default=None, init=False)
     _cancellations: int = field(default=0, init=False)
+    """The cancellations of the asyncio task that were pending when it acquired the lock."""
 
     def enter(self) -> None:
-        """Use the leases. First store the hold where it is found after an interrupt in here."""
+        """Use the leases. Store the hold before, so that an interrupt in here can abandon it."""
         for lease in self.leases:
             if not lease.holds:
                 self.is_first = True
