@@ -10,7 +10,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .exceptions import AlreadyRunning, LockError, LockLost, LockNotOwnedError, StaleLock
+    from .exceptions import (
+        AlreadyRunning,
+        LockError,
+        LockLost,
+        LockNotAcquired,
+        LockNotOwnedError,
+        StaleLock,
+    )
     from .lock_types import AsyncLock, BaseLock, Lock
     from .manager import LockManager, locks
     from .snapshots import Holder, Holding, LockInfo
@@ -37,6 +44,7 @@ __all__ = [  # noqa: RUF022  grouped by use, not by letter
     "Holder",
     # Errors
     "LockError",
+    "LockNotAcquired",
     "LockNotOwnedError",
     "LockLost",
     "AlreadyRunning",
@@ -48,7 +56,14 @@ _MODULES = {
     ".lock_types": ("BaseLock", "Lock", "AsyncLock"),
     ".tasks": ("single_instance",),
     ".snapshots": ("LockInfo", "Holding", "Holder"),
-    ".exceptions": ("LockError", "LockNotOwnedError", "LockLost", "AlreadyRunning", "StaleLock"),
+    ".exceptions": (
+        "LockError",
+        "LockNotAcquired",
+        "LockNotOwnedError",
+        "LockLost",
+        "AlreadyRunning",
+        "StaleLock",
+    ),
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 

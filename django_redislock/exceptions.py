@@ -14,9 +14,11 @@ LOSS = "its lease expired, max_hold passed, it was force-released, or Redis lost
 
 
 class LockError(redis.LockError):
-    """A lock was not acquired, or does not support the operation.
+    """The base class of the errors of locks.
 
-    It is a subclass of redis-py's `LockError`, so that code for ``cache.lock()`` catches it.
+    It is a subclass of redis-py's `LockError`, so that code for ``cache.lock()`` catches it. It is
+    raised itself if a lock is used in a way that cannot work: its holder would wait for itself, or
+    its name is in use for another lock type.
 
     Attributes:
         lock_name: The lock's name.
@@ -33,6 +35,14 @@ class LockError(redis.LockError):
         return BaseException.__repr__(self)
 
 
+class LockNotAcquired(LockError):
+    """The lock was not acquired in time, so the block or the function did not run.
+
+    `LockLost` is not a subclass, so ``except LockNotAcquired`` never catches the loss of a lock
+    whose block has run.
+    """
+
+
 class LockNotOwnedError(LockError, redis.LockNotOwnedError):
     """The caller does not hold the lock, or no longer holds it."""
 
@@ -45,7 +55,7 @@ class LockLost(LockNotOwnedError):
     """
 
 
-class AlreadyRunning(LockError):
+class AlreadyRunning(LockNotAcquired):
     """The lock that a single-instance task needs is already held, or is in cooldown.
 
     Attributes:

@@ -245,13 +245,16 @@ class Lease:
 # The registry: which leases each thread, task or greenlet holds
 
 
-_Key: TypeAlias = tuple[Server, str, Owner]
+_Key: TypeAlias = tuple[str, Owner]
+"""The key of a lock in Redis, and who holds it. Several clients can reach the same server, so the
+client is no part of it."""
+
 _leases: dict[_Key, list[ref[Lease]]] = {}
 
 
 def register(lease: Lease, owner: Owner) -> None:
     """Record that `owner` holds the lease, until the lease ends or is garbage-collected."""
-    key = lease.server, lease.keys.name, owner
+    key = lease.keys.lock, owner
     reference = ref(lease, partial(_discard, key))
     others = _leases.get(key)
     _leases[key] = [*others, reference] if others else [reference]
@@ -261,7 +264,7 @@ def unregister(lease: Lease) -> None:
     """Forget a lease that ended."""
     owner = lease.owner()
     if owner is not None:
-        _discard((lease.server, lease.keys.name, owner), ref(lease))
+        _discard((lease.keys.lock, owner), ref(lease))
 
 
 def _discard(key: _Key, ended: ref[Lease]) -> None:
@@ -274,11 +277,29 @@ def _discard(key: _Key, ended: ref[Lease]) -> None:
 
 def leases_of(owner: Owner, server: Server, name: str) -> list[Lease]:
     """Return the leases by which `owner` holds a lock, including lost ones."""
-    references = _leases.get((server, name, owner))
+    leases = _leases_of_key(owner, server.keys.of(name).lock)
+    return [lease for lease in leases if _is_used_on(server, lease)]
+
+
+def leases_elsewhere(owner: Owner, server: Server, name: str) -> list[Lease]:
+    """Return the leases by which `owner` holds a lock with the same keys through other clients.
+
+    Their server can be the same one. Only the server knows.
+    """
+    leases = _leases_of_key(owner, server.keys.of(name).lock)
+    return [lease for lease in leases if not _is_used_on(server, lease)]
+
+
+def _leases_of_key(owner: Owner, key: str) -> list[Lease]:
+    references = _leases.get((key, owner))
     if references is None:
         return []
     leases = [each() for each in references]
     return [each for each in leases if each and each.state is State.HELD and not each.is_inherited]
+
+
+def _is_used_on(server: Server, lease: Lease) -> bool:
+    return lease.server == server or any(hold.server == server for hold in holds_of(lease))
 
 
 def all_leases() -> list[Lease]:
@@ -292,6 +313,11 @@ class Hold:
     """One acquisition of a lock object by an owner."""
 
     owner: Owner
+
+    server: Server
+    """The server as the lock object reaches it. A lease that was re-entered can have another
+    client."""
+
     leases: Sequence[Lease]
 
     needed: int
@@ -334,10 +360,6 @@ class Hold:
             # Not __del__: it would also run after a release, and could swallow an interrupt.
             warn = partial(_warn_dropped, self.leases, self.needed)
             self.drop_watch = ref(self.lock(), warn)
-
-    @property
-    def server(self) -> Server:
-        return self.leases[0].server
 
     @property
     def token(self) -> str:

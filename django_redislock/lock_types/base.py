@@ -37,6 +37,7 @@ from ..engine.leases import (
     Lease,
     State,
     holds_of,
+    leases_elsewhere,
     leases_of,
     register,
     unregister,
@@ -45,7 +46,11 @@ from ..engine.operations import Flow, OnServer
 from ..engine.renewer import Renewer, loop_renewer, thread_renewer
 from ..engine.runners import arun, run
 from ..engine.store import AcquireRequest, RenewMode
-from ..engine.timing import CLEANUP_TIMEOUT_SECONDS, FINAL_REPLY_TIMEOUT_SECONDS
+from ..engine.timing import (
+    CLEANUP_TIMEOUT_SECONDS,
+    FINAL_REPLY_TIMEOUT_SECONDS,
+    REPLY_TIMEOUT_SECONDS,
+)
 from ..exceptions import LockError, LockNotOwnedError
 from ..identity import Owner, SharedOwner, Task, caller, current_owner, payload_text
 from ..introspection import is_async, is_generator, reject_deferred_result, signature_of
@@ -521,7 +526,8 @@ class BaseLock:
                     "'await lock.aacquire()', or call this code with sync_to_async()."
                 )
             return None
-        call.hold = Hold(call.owner, leases, self.needed, ref(self))
+        server = call.targets[0][0]
+        call.hold = Hold(call.owner, server, leases, self.needed, ref(self))
         call.hold.enter()
         self._holds.append(call.hold)
         if len(self._holds) > 1:
@@ -536,7 +542,7 @@ class BaseLock:
         Here it is one lease: one of the caller, which enters it again, or a new one.
         """
         [(server, name)] = targets
-        own = leases_of(call.owner, server, name)
+        [own] = yield from self._own_leases(call, targets)
         for lease in own:
             if self._can_reenter(lease):
                 return (lease,)
@@ -631,6 +637,41 @@ class BaseLock:
             predecessor=self.predecessor,
             min_replicas=self.min_replicas,
         )
+
+    def _own_leases(self, call: AcquireCall, targets: Sequence[Target]) -> Flow[list[list[Lease]]]:
+        """Return the leases by which the caller holds each target.
+
+        The caller can hold it through another client or another cache alias of the same server. If
+        that would decide what happens next, the server is asked for the tokens of its holders.
+        """
+        own = [leases_of(call.owner, server, name) for server, name in targets]
+        unclear = [self._held_elsewhere(call, *each) for each in zip(targets, own, strict=True)]
+        asked = [place for place, leases in enumerate(unclear) if leases]
+        if asked:
+            limit = REPLY_TIMEOUT_SECONDS if self.reply_timeout is None else self.reply_timeout
+            flows = [
+                (server, queries.get(server.keys, name, limit))
+                for server, name in [targets[place] for place in asked]
+            ]
+            infos = yield from self._gather(flows, 0)
+            for place, info in zip(asked, infos, strict=True):
+                tokens = {holding.token for holding in info.holders} if info else set()
+                own[place] += [lease for lease in unclear[place] if lease.token in tokens]
+        return own
+
+    def _held_elsewhere(
+        self, call: AcquireCall, target: Target, own: Sequence[Lease]
+    ) -> list[Lease]:
+        """Return leases through other clients that would decide what happens next, if they are
+        leases of the target."""
+        leases = leases_elsewhere(call.owner, *target)
+        if not leases or any(map(self._can_reenter, own)):
+            return []
+        # The servers of a quorum have locks with the same keys and the same token.
+        servers = [server for server, _ in call.targets]
+        leases = [lease for lease in leases if lease.server not in servers]
+        matters = any(map(self._can_reenter, leases))
+        return leases if matters or self._waits_for_itself([*own, *leases], call) else []
 
     def _can_reenter(self, lease: Lease) -> bool:
         """Return whether the caller, which holds the lease, may enter it again."""
@@ -946,13 +987,17 @@ class BaseLock:
         for server, name in self._targets():
             if any(map(self._can_reenter, leases_of(owner, server, name))):
                 continue
+            others = filter(self._can_reenter, leases_elsewhere(owner, server, name))
+            own_tokens = {lease.token for lease in others}
             flow = queries.get(server.keys, name, FINAL_REPLY_TIMEOUT_SECONDS)
             try:
                 [info] = yield from self._gather([(server, flow)], 1)
             except RedisError:
                 continue  # a quorum has other servers
             if info and info.holders:
-                return info
+                tokens = {holding.token for holding in info.holders}
+                if tokens.isdisjoint(own_tokens):
+                    return info
         return None
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from ..engine.leases import Lease
-from ..exceptions import LOSS, LockError, LockLost, LockNotOwnedError
+from ..exceptions import LOSS, LockError, LockLost, LockNotAcquired, LockNotOwnedError
 from ..identity import Owner
 from ..snapshots import Holding, LockInfo
 from ..text import age, printable, short_duration
@@ -36,14 +36,15 @@ def already_held(lock: "BaseLock", name: str, owner: Owner, own: Iterable[Lease]
     return LockError(f"Lock {name!r} is already held by this {holder}. {advice}", lock_name=name)
 
 
-def not_acquired(lock: "BaseLock", info: LockInfo | None) -> LockError:
+def not_acquired(lock: "BaseLock", info: LockInfo | None) -> LockNotAcquired:
     """Return the error of a ``with`` statement. `info` is about the lock that is in the way."""
     # Without a limit, acquire() does not return before it has the lock.
     limit = lock.blocking_timeout if lock.blocking else None
     when = "without waiting (blocking=False)" if limit is None else f"within {limit:g} s"
     name = info.name if info else lock.name
     reason = f": {_reason(info, info.holders[0])}" if info else ""
-    error = LockError(f"Lock {name!r} was not acquired {when}{reason}", lock_name=name)
+    text = f"Lock {name!r} was not acquired {when}{reason}"
+    error = LockNotAcquired(text, lock_name=name)
     error.holder = info.holder if info else None
     return error
 

@@ -13,7 +13,7 @@ from redis.exceptions import ConnectionError
 from .. import clock
 from ..backends import Server
 from ..engine import protocol
-from ..engine.leases import Lease, leases_of
+from ..engine.leases import Lease
 from ..engine.operations import Flow, Gather, OnServer, Sleep
 from ..engine.runners import arun
 from ..exceptions import LockError
@@ -99,13 +99,19 @@ class Quorum(BaseLock):
     def _acquire_leases(
         self, call: AcquireCall, targets: Sequence[Target]
     ) -> Flow[Sequence[Lease]]:
-        own = [leases_of(call.owner, server, name) for server, name in targets]
+        own = yield from self._own_leases(call, targets)
         by_token: defaultdict[str, list[Lease]] = defaultdict(list)
-        for lease in filter(self._can_reenter, chain.from_iterable(own)):
-            by_token[lease.token].append(lease)
+        servers_with: Counter[str] = Counter()
+        for leases in own:
+            usable = [lease for lease in leases if self._can_reenter(lease)]
+            servers_with.update({lease.token for lease in usable})
+            for lease in usable:
+                if lease not in by_token[lease.token]:  # of several aliases of one server
+                    by_token[lease.token].append(lease)
         # The latest one, in case another one was lost without notice.
         for leases in sorted(by_token.values(), key=lambda each: -each[0].fence_token):
-            if len(leases) >= self.needed:
+            # The hold of a quorum with other servers can have more leases than are held here.
+            if len(leases) == servers_with[leases[0].token] >= self.needed:
                 return leases
         held_by_caller = sum(self._waits_for_itself(each, call) for each in own)
         if len(targets) - held_by_caller < self.needed:

@@ -15,7 +15,7 @@ from ..engine import protocol, queries
 from ..engine.leases import HoldTable, all_leases
 from ..engine.operations import Flow
 from ..engine.renewer import THREAD_NAME, AsyncRenewer, ThreadRenewer
-from ..exceptions import LockError, LockNotOwnedError
+from ..exceptions import LockError, LockNotAcquired, LockNotOwnedError
 from ..identity import SharedOwner, Task
 from ..keys import Keys
 from ..lock_types import AsyncLock, BaseLock
@@ -52,7 +52,7 @@ def held_elsewhere(
         The lock of the other holder. Call its `release()` to grant the lock to a waiter.
 
     Raises:
-        LockError: The lock is not free.
+        LockNotAcquired: The lock is not free.
     """
     if holder_task_id is not None and not isinstance(holder_task_id, str):
         raise TypeError(f"holder_task_id must be a str, got {short_repr(holder_task_id)}")
@@ -90,8 +90,10 @@ def held_by(
             other.release()
 
 
-def not_free(name: str) -> LockError:
-    return LockError(f"Lock {name!r} cannot be held elsewhere: it is not free", lock_name=name)
+def not_free(name: str) -> LockNotAcquired:
+    return LockNotAcquired(
+        f"Lock {name!r} cannot be held elsewhere: it is not free", lock_name=name
+    )
 
 
 def lose(name: str, *, using: str | None = None) -> None:

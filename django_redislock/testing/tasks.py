@@ -50,7 +50,7 @@ def conflict(task: Any, /, *args: Any, **kwargs: Any) -> Iterator[Other]:
         The other instance.
 
     Raises:
-        LockError: A lock that the call needs is not free.
+        LockNotAcquired: A lock that the call needs is not free.
         TypeError: The task has no `single_instance`, or the arguments do not fit.
     """
     call = _call_of(task, args, kwargs)

@@ -9,4 +9,5 @@ from tests.lock_fixtures import (  # noqa: F401
     own_redis,
     own_server,
     proxied,
+    three_servers,
 )

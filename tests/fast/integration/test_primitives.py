@@ -44,6 +44,24 @@ def test_reentry_sends_no_request(redis_server):
     free(locks, "a")
 
 
+def test_a_holder_enters_what_its_lock_includes():
+    with locks.write_lock("rw") as writer, locks.read_lock("rw", reentrant=True) as reader:
+        assert reader.fence_token == writer.fence_token
+    with locks.lock("a") as one, locks.lock_many(["a", "b"], reentrant=True) as many:
+        assert many.fence_tokens["a"] == one.fence_token
+    with locks.lock_many(["a", "b"]), locks.lock("b", reentrant=True) as inner:
+        assert inner.owned()
+    with locks.semaphore("s", 3, weight=2), locks.semaphore("s", 3, reentrant=True):
+        assert len(locks.get("s").holders) == 1
+
+
+def test_a_holder_does_not_enter_more_than_it_holds():
+    with locks.read_lock("rw"), pytest.raises(LockError, match="wait for itself"):
+        locks.write_lock("rw", reentrant=True).acquire()
+    with locks.semaphore("s", 3), pytest.raises(LockError, match="wait for itself"):
+        locks.semaphore("s", 3, weight=3, reentrant=True).acquire()
+
+
 async def test_reentrancy_goes_by_task_in_async():
     async def acquire_in_another_task():
         return await locks.lock("a", reentrant=True, blocking=False).aacquire()

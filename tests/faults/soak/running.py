@@ -152,7 +152,7 @@ ALLOWED = {
 }
 """Allowed growth: an absolute number, or a part of the value. Memory and data are in KiB."""
 
-ERRORS = {"ConnectionError", "TimeoutError", "LockError", *checker.NOT_OWNED}
+ERRORS = {"ConnectionError", "TimeoutError", "LockError", "LockNotAcquired", *checker.NOT_OWNED}
 """Errors that clients may raise because of cut connections and timeouts."""
 
 

@@ -18,6 +18,7 @@ from django_redislock import (
     LockInfo,
     LockLost,
     LockManager,
+    LockNotAcquired,
     LockNotOwnedError,
     locks,
     metrics,
@@ -167,6 +168,9 @@ def export_metrics(registry: CollectorRegistry) -> None:
 def errors_are_those_of_redis_py() -> str:
     try:
         in_a_block()
+    except LockNotAcquired as error:
+        assert_type(error.holder, Holder | None)
+        return ""
     except LockLost as error:
         found: LockNotOwnedError = error
         return str(found)

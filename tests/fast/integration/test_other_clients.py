@@ -1,0 +1,351 @@
+"""A holder that acquires its lock again through another client of the same server."""
+
+import asyncio
+import os
+from concurrent.futures import Future
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+import redis
+import redis.asyncio
+from django.db import transaction
+
+from django_redislock import AsyncLock, Lock, LockError, LockLost, locks
+from django_redislock.testing import EmbeddedServer
+from tests.lock_fixtures import CORE, DJANGO_REDIS
+from tests.lock_tools import awaiting, commands, free, start, waiting
+
+SAME = "already held by this"
+
+ME = __name__
+ADDRESS = "DJANGO_REDISLOCK_TEST_ADDRESS"
+
+
+def client_of_setting():
+    return redis.Redis.from_url(os.environ[ADDRESS])
+
+
+def async_client_of_setting():
+    return redis.asyncio.Redis.from_url(os.environ[ADDRESS])
+
+
+def ended(function, *args):
+    """Return the result of `function`, which acquires a lock twice. It could wait forever, so it
+    runs in a thread of its own."""
+    future: Future = start(function, *args)
+    return future.result(30)
+
+
+async def aended(coroutine):
+    return await asyncio.wait_for(coroutine, 30)
+
+
+@pytest.fixture
+def other():
+    """The default alias through another backend, on the same database and with the same keys."""
+    return locks.using("django_redis")
+
+
+@pytest.fixture(scope="module")
+def socket_server(tmp_path_factory):
+    path = Path(tmp_path_factory.mktemp("server"), "socket")
+    with EmbeddedServer(unixsocket=str(path)) as server:
+        yield server, path
+
+
+WAYS = ["two clients", "client, alias", "backends", "localhost", "socket", "REDISLOCK_CLIENT"]
+
+
+@pytest.fixture(params=WAYS)
+def ways(request, settings, alias_on, socket_server, monkeypatch):
+    """Two functions that make the lock "a", through two clients of one server."""
+    server, path = socket_server
+    unprefixed = {"BACKEND": CORE, "LOCATION": server.url}
+    settings.CACHES = {**settings.CACHES, "unprefixed": unprefixed}
+    clients = [redis.Redis.from_url(server.url) for _ in range(2)]
+    first = alias_on(server.url, alias="first").lock
+    match request.param:
+        case "two clients":
+            yield tuple(lambda name, c=c, **options: Lock(c, name, **options) for c in clients)
+        case "client, alias":
+            unprefixed = locks.using("unprefixed")
+            yield (lambda name, **options: Lock(clients[0], name, **options)), unprefixed.lock
+        case "backends":
+            yield first, alias_on(server.url, alias="second", backend=DJANGO_REDIS).lock
+        case "localhost":
+            url = server.url.replace("127.0.0.1", "localhost")
+            yield first, alias_on(url, alias="second").lock
+        case "socket":
+            yield first, alias_on(f"unix://{path}?db=0", alias="second").lock
+        case "REDISLOCK_CLIENT":
+            monkeypatch.setenv(ADDRESS, server.url)
+            settings.REDISLOCK_CACHE = "own"
+            alias_on(server.url, alias="own")
+            settings.REDISLOCK_CLIENT = f"{ME}.client_of_setting"
+            settings.REDISLOCK_ASYNC_CLIENT = f"{ME}.async_client_of_setting"
+            yield first, locks.lock
+    for client in clients:
+        client.close()
+
+
+def test_a_holder_that_would_wait_for_itself_is_refused(ways):
+    def nested():
+        first, second = [make("a") for make in ways]
+        with first, pytest.raises(LockError, match=SAME):
+            second.acquire()
+        with second, pytest.raises(LockError, match=SAME), first:
+            pytest.fail("the block ran")
+
+    ended(nested)
+
+
+def test_a_holder_enters_its_lock_again(ways):
+    def nested():
+        first, second = [make("a", reentrant=True) for make in ways]
+        with first:
+            with second:
+                assert second.fence_token == first.fence_token
+                assert second.owned()
+                assert second.extend(60) is True
+            assert first.owned()
+        assert not first.locked()
+        # The last release counts, whichever it is.
+        assert first.acquire()
+        assert second.acquire()
+        first.release()
+        second.assert_held()
+        assert second.owned()
+        second.release()
+        assert not second.locked()
+
+    ended(nested)
+
+
+def test_a_holder_with_a_limit_waits_so_long(ways):
+    def nested():
+        first, second = [make("a") for make in ways]
+        with first:
+            assert second.acquire(blocking_timeout=0.05) is False
+            assert second.acquire(blocking=False) is False
+
+    ended(nested)
+
+
+# Each lock type
+
+
+def refused(outer, inner):
+    def nested():
+        with outer, pytest.raises(LockError, match=SAME):
+            inner.acquire()
+
+    ended(nested)
+
+
+def allowed(outer, inner):
+    def nested():
+        with outer, inner:
+            assert outer.owned()
+            assert inner.owned()
+
+    ended(nested)
+
+
+def test_semaphores(other):
+    refused(locks.semaphore("a", 1), other.semaphore("a", 1))
+    allowed(locks.semaphore("a", 2), other.semaphore("a", 2))
+    refused(locks.semaphore("a", 3, weight=2), other.semaphore("a", 3, weight=2))
+
+
+def test_a_reentrant_semaphore_takes_no_second_slot(other):
+    def nested():
+        with locks.semaphore("a", 2), other.semaphore("a", 2, reentrant=True):
+            return len(locks.get("a").holders)
+
+    assert ended(nested) == 1
+
+
+def test_readers_and_writers(other):
+    allowed(locks.read_lock("a"), other.read_lock("a"))
+    refused(locks.read_lock("a"), other.write_lock("a"))
+    refused(locks.write_lock("a"), other.read_lock("a"))
+    refused(locks.write_lock("a"), other.write_lock("a"))
+    allowed(locks.write_lock("a"), other.read_lock("a", reentrant=True))
+
+
+def test_several_mutexes(other):
+    refused(locks.lock_many(["b", "c"]), other.lock_many(["a", "b"]))
+    refused(locks.lock("b"), other.lock_many(["a", "b"]))
+    refused(locks.lock_many(["a", "b"]), other.lock("b"))
+    allowed(locks.lock("b"), other.lock_many(["a", "b", "c"], reentrant=True))
+    assert locks.get("a") is None
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_mutex_that_is_released_after_a_transaction(other):
+    with transaction.atomic():
+        with locks.lock("a", release_on_commit=True):
+            pass
+        with other.lock("a", blocking=False) as again:
+            assert again.owned()
+        assert locks.get("a")
+    free(locks, "a")
+
+
+@pytest.fixture
+def twins(three_servers, settings):
+    """Other aliases of the three servers."""
+    for alias in three_servers:
+        settings.CACHES = {**settings.CACHES, f"twin-{alias}": settings.CACHES[alias]}
+    return [f"twin-{alias}" for alias in three_servers]
+
+
+def test_quorums(three_servers, twins):
+    refused(locks.quorum("a", three_servers), locks.quorum("a", twins))
+    refused(locks.quorum("a", three_servers), locks.quorum("a", [*twins[:2], three_servers[2]]))
+    allowed(locks.quorum("a", three_servers), locks.quorum("a", twins, reentrant=True))
+    mixed = [three_servers[0], *twins[1:]]
+    allowed(locks.quorum("a", three_servers), locks.quorum("a", mixed, reentrant=True))
+
+
+def test_quorums_that_share_less_than_a_majority(three_servers, twins, alias_on):
+    with EmbeddedServer() as fourth, EmbeddedServer() as fifth:
+        for alias, server in (("fourth", fourth), ("fifth", fifth)):
+            alias_on(server.url, alias=alias)
+        with locks.quorum("a", three_servers):
+            quorum = locks.quorum("a", [twins[0], "fourth", "fifth"])
+            assert start(quorum.acquire).result(30)
+
+
+# Who is not refused
+
+
+def test_locks_of_two_databases_are_two_locks(alias_on, own_server):
+    first = alias_on(own_server.url, alias="first")
+    second = alias_on(own_server.url[:-1] + "1", alias="second")
+    allowed(first.lock("a"), second.lock("a"))
+    allowed(first.lock("a", reentrant=True), second.lock("a", reentrant=True))
+
+
+def test_a_lock_of_another_server_that_somebody_else_holds(alias_on, own_server):
+    """The caller holds the lock of the same name on one server, and waits on the other."""
+    own = alias_on(own_server.url)
+    with EmbeddedServer() as elsewhere:
+        far = alias_on(elsewhere.url, alias="far")
+        held = far.lock("a")
+        holder = start(held.acquire)
+        assert holder.result(30)
+
+        def nested():
+            with own.lock("a"):
+                return far.lock("a").acquire()
+
+        waiter = start(nested)
+        waiting(far, "a", 1)
+        far.force_release("a")
+        assert waiter.result(30)
+        far.force_release("a")
+
+
+def test_another_thread_may_wait_for_the_holder(other):
+    with locks.lock("a"):
+        waiter = start(other.lock("a").acquire)
+        waiting(locks, "a", 1)
+    assert waiter.result(30)
+    locks.force_release("a")
+
+
+async def test_another_task_may_wait_for_the_holder(other):
+    async def wait():
+        return await other.lock("a").aacquire()
+
+    async with locks.lock("a"):
+        waiter = asyncio.create_task(wait())
+        await awaiting(locks, "a", 1)
+    assert await aended(waiter)
+    await locks.aforce_release("a")
+
+
+def test_a_lock_that_was_lost_is_free_for_its_holder(other):
+    lost = locks.lock("a")
+
+    def nested():
+        assert lost.acquire()
+        locks.force_release("a")
+        with other.lock("a") as again:
+            assert again.owned()
+        with pytest.raises(LockLost):
+            lost.release()
+
+    ended(nested)
+
+
+def test_a_thread_waits_for_its_own_lease_without_renewal(other):
+    first = locks.lock("a", timeout=0.6, auto_renewal=False)
+
+    def nested():
+        assert first.acquire()
+        with other.lock("a") as second:
+            return first.lost and second.owned()
+
+    assert ended(nested)
+
+
+# asyncio
+
+
+async def test_a_task_that_would_wait_for_itself_is_refused(other):
+    async with locks.lock("a"):
+        with pytest.raises(LockError, match="already held by this task"):
+            await aended(other.lock("a").aacquire())
+    async with locks.semaphore("a", 1):
+        with pytest.raises(LockError, match=SAME):
+            await aended(other.semaphore("a", 1).aacquire())
+
+
+async def test_a_task_enters_its_lock_again(other):
+    async with locks.lock("a") as outer:
+        async with other.lock("a", reentrant=True) as inner:
+            assert inner.token == outer.token
+            assert await inner.aowned()
+        assert await outer.aowned()
+    assert await locks.aget("a") is None
+
+
+async def test_a_task_with_two_clients():
+    url = os.environ["REDIS_URL"]
+    async with AsyncExitStack() as stack:
+        clients = [
+            await stack.enter_async_context(redis.asyncio.Redis.from_url(url)) for _ in range(2)
+        ]
+        sync_client = stack.enter_context(redis.Redis.from_url(url))
+        async with AsyncLock(clients[0], "a"):
+            with pytest.raises(LockError, match=SAME):
+                await aended(AsyncLock(clients[1], "a").acquire())
+            async with AsyncLock(clients[1], "a", reentrant=True) as again:
+                assert await again.owned()
+            with Lock(sync_client, "a", reentrant=True) as in_sync:
+                assert in_sync.owned()
+                in_sync.extend(30)
+        with Lock(sync_client, "a") as held:
+            async with AsyncLock(clients[0], "a", reentrant=True) as again:
+                assert await again.extend(30)
+            assert held.owned()
+
+
+def test_only_a_decision_costs_a_request(redis_server, other):
+    """Whether the server of another client is the same one is asked only if it matters, once."""
+    with locks.lock("a"):
+        with commands(redis_server) as called:
+            assert other.lock("a").acquire(blocking=False) is False
+        assert called["evalsha"] == 1
+        again = other.lock("a", reentrant=True)
+        with commands(redis_server) as called:
+            assert again.acquire()
+        assert called["evalsha"] == 1
+        with commands(redis_server) as called:
+            assert again.acquire()
+            again.release()
+            again.release()
+        assert not called
