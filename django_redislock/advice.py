@@ -194,13 +194,14 @@ def _in_use(renewed: list[Holding]) -> Answer:
     text = ngettext(
         "The process of the holder was running %(ago)s ago, when it acquired the lock or renewed "
         "its lease. The lock stays held while the process renews the lease, even if its work "
-        "makes no progress, so check the process. If you release the lock, the holder learns of "
-        "it within %(interval)s, and runs alongside the next one until then.",
+        "makes no progress, so check the process. If you release the lock, the holder notices "
+        "within %(interval)s, but keeps working alongside the next one unless its code reacts to "
+        "the loss.",
         "The processes of %(count)d holders were running in the last %(ago)s, when they acquired "
         "the lock or renewed their leases. The lock stays held while they renew their leases, "
         "even if their work makes no progress, so check the processes. If you release the lock, "
-        "these holders learn of it within %(interval)s, and run alongside the next ones until "
-        "then.",
+        "these holders notice within %(interval)s, but keep working alongside the next ones unless "
+        "their code reacts to the loss.",
         len(renewed),
     )
     values = {

@@ -51,14 +51,20 @@ STALE = LockState(
     pgettext_lazy("of a lock", "stale"),
     "▲",
     _("Half of the lease has passed without a renewal: the holder is dead, paused or cut off."),
-    _("If the process still runs, it works alongside the next holder until it notices."),
+    _(
+        "If the process still runs, it keeps working alongside the next holder unless its code "
+        "reacts to the loss."
+    ),
 )
 LATE = LockState(
     "late",
     pgettext_lazy("of a lock", "late"),
     "△",
     _("The renewal is overdue, but by less than the stale limit: the holder may only be busy."),
-    _("If the process still runs, it works alongside the next holder until it notices."),
+    _(
+        "If the process still runs, it keeps working alongside the next holder unless its code "
+        "reacts to the loss."
+    ),
 )
 UNRENEWED = LockState(
     "unrenewed",
@@ -75,7 +81,10 @@ HELD = LockState(
     pgettext_lazy("of a lock", "held"),
     "●",
     _("The process of the holder renews the lease in time, though its work may hang."),
-    _("The holder is not stopped, and works alongside the next one until its next renewal."),
+    _(
+        "The holder is not stopped: it keeps working alongside the next one unless its code reacts "
+        "to the loss."
+    ),
 )
 HANDOVER = LockState(
     "handover",

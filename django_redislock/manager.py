@@ -376,8 +376,9 @@ class LockManager:
     def force_release(self, name: str, token: str | None = None, *, user: object = None) -> int:
         """Force-release a lock, and return how many holders lost it.
 
-        This does not stop a holder. The holder is notified at its next renewal, and can run
-        alongside the next holder until then.
+        This does not stop a holder. It notices the loss at its next renewal: `lost` becomes true
+        and `on_lost` is called. If its code reacts to neither, it runs alongside the next holder to
+        its end.
 
         Args:
             name: The lock's name.
