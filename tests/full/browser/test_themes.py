@@ -49,10 +49,12 @@ def themed(
     pytest.importorskip(request.param)
     settings = "tests.full.browser.theme_settings"
     user = user_with("view_activelock", "release_activelock")
-    with Child(SERVE, DJANGO_SETTINGS_MODULE=settings, TESTS_THEME=request.param) as server:
-        with Tab(chromium, f"http://127.0.0.1:{server.expect('serves')}") as tab:
-            tab.log_in(user.cookies["sessionid"].value)
-            yield tab
+    with (
+        Child(SERVE, DJANGO_SETTINGS_MODULE=settings, TESTS_THEME=request.param) as server,
+        Tab(chromium, f"http://127.0.0.1:{server.expect('serves')}") as tab,
+    ):
+        tab.log_in(user.cookies["sessionid"].value)
+        yield tab
 
 
 def is_fine(tab: Tab, heading: str) -> None:
