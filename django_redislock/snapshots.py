@@ -203,6 +203,7 @@ class Event:
     - ``"expired"``: The lease expired.
     - ``"lost"``: The holder found that it had lost the lock.
     - ``"forced"``: The lock was force-released.
+    - ``"killed"``: The holder had died or was terminated, and its Celery worker released the lock.
     - ``"refused"``: The lock was not acquired.
     - ``"skipped"``: The lock was not acquired, and the task was skipped.
     """
@@ -241,8 +242,8 @@ class Rates:
     """When each minute began (aware datetimes, by the clock of Redis)."""
 
     counts: Mapping[str, tuple[int, ...]]
-    """The events per minute of ``"acquired"``, ``"refused"``, ``"expired"``, ``"forced"`` and
-    ``"lost"``. A hold counts only once as ``"expired"``, ``"forced"`` or ``"lost"``. If the holder
+    """The events per minute of ``"acquired"``, ``"refused"``, ``"expired"``, ``"forced"``,
+    ``"lost"`` and ``"killed"``. A hold counts only once as one of the last four. If the holder
     finds out that its lease has expired, the hold counts as ``"lost"`` instead."""
 
 

@@ -68,8 +68,9 @@ OUTCOMES = {
         Outcome("refused", pgettext_lazy("of a lock", "refused"), _("it was not acquired"), 2),
         Outcome("stale", STALE.label, _("its renewal is overdue"), 3),
         Outcome("forced", pgettext_lazy("of a lock", "forced"), _("released by an operator"), 4),
-        Outcome("expired", pgettext_lazy("of a lock", "expired"), _("its lease expired"), 5),
-        Outcome("lost", pgettext_lazy("of a lock", "lost"), _("its holder outlived its lease"), 6),
+        Outcome("killed", pgettext_lazy("of a lock", "killed"), _("its process was ended"), 5),
+        Outcome("expired", pgettext_lazy("of a lock", "expired"), _("its lease expired"), 6),
+        Outcome("lost", pgettext_lazy("of a lock", "lost"), _("its holder outlived its lease"), 7),
     )
 }
 

@@ -40,10 +40,10 @@ EVENT_HEADER = ("AT", "OUTCOME", "NAME", "HELD", "WAITED", "HOLDER", "TASK", "FE
 KNOWN_NAMES, MAX_SUGGESTIONS = 1000, 3
 """How many names are compared with an unknown one, and how many are suggested."""
 
-OUTCOMES = ("released", "passed", "expired", "lost", "forced", "refused", "skipped")
+OUTCOMES = ("released", "passed", "expired", "lost", "forced", "killed", "refused", "skipped")
 """How an event can have ended; see `Event.outcome`."""
 
-SEVERITIES = {"expired": "WARNING", "lost": "ERROR", "forced": "ERROR"}
+SEVERITIES = {"expired": "WARNING", "killed": "WARNING", "lost": "ERROR", "forced": "ERROR"}
 """The style of Django for an outcome, if it has one."""
 
 
