@@ -78,6 +78,10 @@ class Holding:
     """Whether the lease is longer than `timeout`, because of `at_least_for` or `extend()`. The
     holder renews it, but Redis shows no renewal until it would end later by that."""
 
+    unconfirmed: bool = False
+    """Whether the lock is being handed over: it was granted to this waiter a moment ago, which has
+    not confirmed that yet. Until then the lease lasts for 2 seconds and not for `timeout`."""
+
     @property
     def since_renewal(self) -> float:
         """The seconds since the last renewal, or since the acquisition if there was none."""
@@ -155,6 +159,7 @@ class LockInfo:
     metadata = _OfFirstHolder(lambda holding: holding.metadata)
     renewed = _OfFirstHolder(lambda holding: holding.renewed)
     renews_later = _OfFirstHolder(lambda holding: holding.renews_later)
+    unconfirmed = _OfFirstHolder(lambda holding: holding.unconfirmed)
 
     @property
     def is_stale(self) -> bool:
