@@ -90,8 +90,8 @@ HANDOVER = LockState(
     "handover",
     pgettext_lazy("of a lock", "handover"),
     "…",
-    _("Nobody holds the lock at this moment: it is being handed over to the first waiter."),
-    _("A release has no effect."),
+    _("The lock is being handed over to the first waiter, which has not confirmed it yet."),
+    _("If the waiter has begun, it works alongside the next holder until its next renewal."),
 )
 QUEUED = LockState(
     "queued",
@@ -129,6 +129,8 @@ def state_of_holding(holding: Holding | None) -> LockState:
         return HANDOVER
     if not holding.timeout:
         return COOLDOWN
+    if holding.unconfirmed:
+        return HANDOVER
     if not holding.renewed:
         return QUEUED if is_queued(holding) else UNRENEWED
     seconds = holding.since_renewal

@@ -365,8 +365,8 @@ class LockManager:
         return history.history(self._keys, checked, validators.count("limit", limit))
 
     def rates(self) -> Rates:
-        """Return how many locks were acquired, refused, expired, force-released and lost in each
-        minute of the last hour."""
+        """Return how many locks were acquired, refused, expired, force-released and lost, and how
+        many holders were killed, in each minute of the last hour."""
         return self._run(history.rates(self._keys))
 
     async def arates(self) -> Rates:
@@ -395,13 +395,16 @@ class LockManager:
         tokens = await self._arun(self._force(name, token))
         return self._send_force_released(name, tokens, user)
 
-    def release_for(self, name: str, token: str, *, at_least_for: Seconds = 0) -> bool:
-        """Release a lock on behalf of a holder that is known to be dead.
+    def release_for(
+        self, name: str, token: str, *, at_least_for: Seconds = 0, killed: bool = False
+    ) -> bool:
+        """Release a lock on behalf of a holder that cannot do it.
 
         Args:
             name: The lock's name.
-            token: The lock token of the dead holder.
+            token: The lock token of the holder.
             at_least_for: The cooldown of the lock, in seconds from its acquisition.
+            killed: Whether the holder is dead. The history then has the outcome ``"killed"``.
 
         Returns:
             Whether the holder still had the lock.
@@ -411,7 +414,11 @@ class LockManager:
         cooldown = validators.at_least("at_least_for", at_least_for)
         return self._run(
             protocol.release(
-                keys, token, at_least_for=cooldown, reply_timeout=REPLY_TIMEOUT_SECONDS
+                keys,
+                token,
+                at_least_for=cooldown,
+                killed=killed,
+                reply_timeout=REPLY_TIMEOUT_SECONDS,
             )
         )
 

@@ -78,6 +78,10 @@ class Holding:
     """Whether the lease is longer than `timeout`, because of `at_least_for` or `extend()`. The
     holder renews it, but Redis shows no renewal until it would end later by that."""
 
+    unconfirmed: bool = False
+    """Whether the lock is being handed over: it was granted to this waiter a moment ago, which has
+    not confirmed that yet. Until then the lease lasts for 2 seconds and not for `timeout`."""
+
     @property
     def since_renewal(self) -> float:
         """The seconds since the last renewal, or since the acquisition if there was none."""
@@ -155,6 +159,7 @@ class LockInfo:
     metadata = _OfFirstHolder(lambda holding: holding.metadata)
     renewed = _OfFirstHolder(lambda holding: holding.renewed)
     renews_later = _OfFirstHolder(lambda holding: holding.renews_later)
+    unconfirmed = _OfFirstHolder(lambda holding: holding.unconfirmed)
 
     @property
     def is_stale(self) -> bool:
@@ -203,6 +208,7 @@ class Event:
     - ``"expired"``: The lease expired.
     - ``"lost"``: The holder found that it had lost the lock.
     - ``"forced"``: The lock was force-released.
+    - ``"killed"``: The holder had died or was terminated, and its Celery worker released the lock.
     - ``"refused"``: The lock was not acquired.
     - ``"skipped"``: The lock was not acquired, and the task was skipped.
     """
@@ -241,8 +247,8 @@ class Rates:
     """When each minute began (aware datetimes, by the clock of Redis)."""
 
     counts: Mapping[str, tuple[int, ...]]
-    """The events per minute of ``"acquired"``, ``"refused"``, ``"expired"``, ``"forced"`` and
-    ``"lost"``. A hold counts only once as ``"expired"``, ``"forced"`` or ``"lost"``. If the holder
+    """The events per minute of ``"acquired"``, ``"refused"``, ``"expired"``, ``"forced"``,
+    ``"lost"`` and ``"killed"``. A hold counts only once as one of the last four. If the holder
     finds out that its lease has expired, the hold counts as ``"lost"`` instead."""
 
 

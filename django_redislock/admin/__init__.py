@@ -198,10 +198,8 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
             **lock_page.context(request, self.admin_site, details, row, may_release),
             "title": str(row),
             "original": row,
-            "change": True,
-            # Django before 6.1 draws the object tools inside the content block.
-            "tools_in_content": django.VERSION < (6, 1),
-            "history_url": self._address("history", name, using=row.elsewhere),
+            # It can be read once, by whichever place of the links is drawn first.
+            "history_url": iter([self._address("history", name, using=row.elsewhere)]),
         }
         return self._page(request, "detail", **context | (extra_context or {}))
 
@@ -470,7 +468,7 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
             **self.admin_site.each_context(request),
             "opts": self.opts,
             "media": self.media,
-            "has_view_permission": True,
+            "has_plain_breadcrumbs": django.VERSION < (6, 1),
             **context,
         }
         template_name = f"{columns.TEMPLATES}/{template}.html"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import random
+import signal
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, NoReturn, cast
@@ -37,6 +38,9 @@ from .message import (
 logger = logging.getLogger("django_redislock")
 
 MAX_BACK_OFF_SECONDS = 60
+
+TERMINATED = {number - 256 for number in signal.valid_signals()}
+"""The codes of the `SystemExit` with which a signal ends a pool process of Celery."""
 
 
 class TaskExecution(Execution):
@@ -169,6 +173,9 @@ class TaskExecution(Execution):
                 raise Reject(error, requeue=True) from error
             raise
         raise Retry(exc=conflict.error, when=countdown, sig=signature)
+
+    def _is_terminated(self, error: BaseException) -> bool:
+        return isinstance(error, SystemExit) and error.code in TERMINATED
 
     def _seconds_kept(self, lock: BaseLock, error: BaseException | None) -> float:
         if not self.options.holds_on_retry:

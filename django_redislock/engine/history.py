@@ -18,7 +18,7 @@ from .operations import Batch, Call, Flow
 from .parsing import moment, number, pairs, parse_holder, parse_or_none, parse_replies, seconds
 from .timing import REPLY_TIMEOUT_SECONDS
 
-RATES = ("acquired", "refused", "expired", "forced", "lost")
+RATES = ("acquired", "refused", "expired", "forced", "lost", "killed")
 RATE_MINUTES = 60
 MINUTE_MS = 60_000
 

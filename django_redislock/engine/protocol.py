@@ -299,6 +299,7 @@ def release(
     *,
     at_least_for: float = 0,
     fence_token: int = 0,
+    killed: bool = False,
     reply_timeout: float | None = None,
 ) -> Flow[bool]:
     """Release a lock and return whether `token` held it.
@@ -309,6 +310,7 @@ def release(
         at_least_for: The lock stays unavailable until this many seconds after its acquisition.
         fence_token: The fencing token of a hold that the caller believes in. If the token does
             not hold the lock, the history records the loss.
+        killed: Whether the holder is dead. The history records that.
         reply_timeout: Seconds to wait for the reply; None means as long as the client allows.
     """
     reply = yield store.release(
@@ -316,6 +318,7 @@ def release(
         token,
         at_least_for=at_least_for,
         fence_token=fence_token,
+        killed=killed,
         reply_timeout=reply_timeout,
     )
     return bool(reply)

@@ -26,13 +26,15 @@ from .parsing import (
     parse_replies,
     seconds,
 )
-from .timing import REPLY_TIMEOUT_SECONDS
+from .timing import GRANT_TTL_SECONDS, REPLY_TIMEOUT_SECONDS
 
 MAX_ROWS = 200
 """The locks that one round trip reads at most."""
 
 MAX_NAMES = 2000
 """The names that one round trip reads, and a few more."""
+
+GRANT_TTL_MS = round(GRANT_TTL_SECONDS * 1000)
 
 CLOCK_TOLERANCE_MS = 1000
 """A lease may seem to be longer than its timeout by this much."""
@@ -229,6 +231,8 @@ def _holding(token: str, record: str, now: int) -> Holding | None:
         metadata=payload.metadata,
         renewed=payload.renewed and not is_hidden,
         renews_later=payload.renews_later or is_hidden,
+        # Each renewal, also the one that confirms a grant, sets a later end.
+        unconfirmed=parsed.expires - parsed.acquired == GRANT_TTL_MS < parsed.lease,
     )
 
 

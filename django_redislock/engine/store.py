@@ -84,10 +84,12 @@ def release(
     *,
     at_least_for: float = 0,
     fence_token: int = 0,
+    killed: bool = False,
     reply_timeout: float | None = None,
 ) -> Call:
     """Release a lock and hand it over, or leave its queue."""
-    args = (keys.name, token, round(at_least_for * 1000), fence_token, conf.history)
+    how = "killed" if killed else "released"
+    args = (keys.name, token, round(at_least_for * 1000), fence_token, how, conf.history)
     return Call(RELEASE, keys.all, args, limit=reply_timeout, urgent=True)
 
 

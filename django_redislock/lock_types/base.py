@@ -155,6 +155,9 @@ class BaseLock:
     task: Task | None = None
     """The name and id of the Celery task to record as the holder. None means the current one."""
 
+    killed = False
+    """Whether the process of the holder is being terminated, which its release records."""
+
     def __init__(
         self, server: Callable[[], Server], name: str, **options: Unpack[Options]
     ) -> None:
@@ -771,6 +774,7 @@ class BaseLock:
                     lease.token,
                     at_least_for=at_least_for,
                     fence_token=lease.fence_token,
+                    killed=self.killed,
                     reply_timeout=lease.reply_timeout
                     or (CLEANUP_TIMEOUT_SECONDS if unused else None),
                 )

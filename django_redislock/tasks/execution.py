@@ -126,6 +126,7 @@ class Execution:
                 kept = self._seconds_kept(lock, None)
                 return result
         except BaseException as error:
+            lock.killed = self._is_terminated(error)
             kept = self._seconds_kept(lock, error)
             raise
         finally:
@@ -192,6 +193,10 @@ class Execution:
         return conflict if conflict.look() else None
 
     # Release
+
+    def _is_terminated(self, error: BaseException) -> bool:
+        """Return whether the function ended because its process is being terminated."""
+        return False
 
     def _seconds_kept(self, lock: BaseLock, error: BaseException | None) -> float:
         """Return for how many seconds the lock is kept for the task's next execution."""

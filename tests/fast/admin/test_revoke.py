@@ -70,6 +70,7 @@ def test_a_running_task_is_ended_and_its_lock_is_released(
         f"The revocation of task {result.id} was sent: 1 worker replied."
     ]
     assert freed(name)
+    assert [event.outcome for event in locks.history(name)] == ["killed"]
     outcome(result)
     assert result.state == "REVOKED"
     [line] = caplog.messages
