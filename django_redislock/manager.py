@@ -33,7 +33,7 @@ from .lock_types import (
 )
 from .lock_types.calling_task import for_calling_task
 from .lock_types.errors import lost, not_owned
-from .names import check_name, check_names, matcher
+from .names import check_name, check_names, matcher, short_repr
 from .redaction import without_secrets
 from .signals import lock_force_released
 from .snapshots import Event, LockInfo, Page, Rates, Waiter
@@ -74,7 +74,7 @@ class LockManager:
             alias: The cache alias. None means ``REDISLOCK_CACHE``.
         """
         if alias is not None and not isinstance(alias, str):
-            raise TypeError(f"alias must be a str, got {alias!r}")
+            raise TypeError(f"alias must be a str, got {short_repr(alias)}")
         return type(self)(alias)
 
     def everywhere(self) -> "tuple[LockManager, ...]":
@@ -225,7 +225,7 @@ class LockManager:
                 "atomic() does not accept release_on_commit. Choose the database with using_db."
             )
         if not isinstance(using_db, str):
-            raise TypeError(f"using_db must be an alias of DATABASES, got {using_db!r}")
+            raise TypeError(f"using_db must be an alias of DATABASES, got {short_repr(using_db)}")
         options["release_on_commit"] = validators.database("using_db", using_db) or False
         return Atomic(self.lock(name, **options), using_db)
 
@@ -325,7 +325,7 @@ class LockManager:
     def _page(self, pattern: str | None, start: int, stop: int) -> Flow[Page]:
         validators.count("stop", stop, least=0)
         if validators.count("start", start, least=0) > stop:
-            raise ValueError(f"start must be from 0 to stop={stop!r}, got {start!r}")
+            raise ValueError(f"start must be from 0 to stop={stop!r}, got {short_repr(start)}")
         return queries.page(self._keys, pattern, start, stop)
 
     def get_many(self, names: Iterable[str]) -> dict[str, LockInfo]:
@@ -495,7 +495,9 @@ class LockManager:
 
 def _filter(pattern: str | None, kind: str | None) -> Callable[[LockInfo], bool]:
     if kind is not None and kind not in KINDS:
-        raise ValueError(f"kind must be one of {', '.join(map(repr, KINDS))}, got {kind!r}")
+        raise ValueError(
+            f"kind must be one of {', '.join(map(repr, KINDS))}, got {short_repr(kind)}"
+        )
     matches = matcher(pattern)
     return lambda info: (kind is None or info.kind == kind) and matches(info.name)
 

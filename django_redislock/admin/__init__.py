@@ -58,18 +58,24 @@ LOG_ERRORS = (DatabaseError, InterfaceError, ValueError)
 
 COLUMNS_KEY = "redislock_columns"  # in the session: the columns that the user has chosen
 
+MAX_QUERY_CHARACTERS = 8_000
+"""The length of the query of an address. A page repeats the query in each of its links."""
+
 
 def with_unavailable_page(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
     @wraps(view)
     def wrapper(self: ActiveLockAdmin, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
         if not self.has_view_permission(request):
             raise PermissionDenied
+        if len(request.META.get("QUERY_STRING", "")) > MAX_QUERY_CHARACTERS:
+            raise BadRequest("The address is too long.")
         try:
             return view(self, request, *args, **kwargs)
         except UNREADABLE as error:
-            alias = request.GET.get("using") or str(
-                getattr(settings, "REDISLOCK_CACHE", "default")
-            )
+            alias = request.GET.get("using")
+            if alias and alias not in settings.CACHES:
+                raise Http404 from None
+            alias = alias or str(getattr(settings, "REDISLOCK_CACHE", "default"))
             return self.unavailable(request, alias, error)
 
     return wrapper

@@ -8,6 +8,7 @@ from django_redislock.exceptions import AlreadyRunning
 from django_redislock.identity import complete_id, recorded_id
 from django_redislock.lock_state import is_queued
 from django_redislock.lock_types.signal_dispatch import send
+from django_redislock.names import short_repr
 from django_redislock.signals import task_skipped
 from django_redislock.snapshots import Holding, LockInfo
 from django_redislock.text import holder_text, short_duration
@@ -74,7 +75,7 @@ class Conflict:
         if error.in_cooldown and error.expires_in is not None:
             reason = f"cooldown={short_duration(error.expires_in)}"
         else:
-            reason = f"holder={error.task_id or error.held_by or 'unknown'!r}"
+            reason = f"holder={short_repr(error.task_id or error.held_by or 'unknown')}"
         logger.warning("%s: task=%s name=%r %s", event, call, self.name, reason)
         send(
             task_skipped,

@@ -61,7 +61,9 @@ def held_elsewhere(
     elif isinstance(lock, AsyncLock) or not isinstance(lock, BaseLock):
         raise TypeError(f"lock must be a lock name or a synchronous lock, got {short_repr(lock)}")
     elif using is not None:
-        raise TypeError(f"using={using!r} requires a lock name: {lock!r} has its own alias")
+        raise TypeError(
+            f"using={short_repr(using)} requires a lock name: {lock!r} has its own alias"
+        )
     with held_by((None, holder_task_id), lock, metadata) as other:
         yield other
 
