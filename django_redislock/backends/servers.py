@@ -210,6 +210,11 @@ class Servers(dict[str | None, Server]):
 servers = Servers()
 
 
+def server_of(alias: str | None) -> Server:
+    """Return the server of a cache alias. Unlike a method of `servers`, it can be pickled."""
+    return servers[alias]
+
+
 CONNECTION_SETTINGS = {
     "CACHES",
     "REDISLOCK_ASYNC_CLIENT",

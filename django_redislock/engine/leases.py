@@ -246,8 +246,8 @@ class Lease:
 
 
 _Key: TypeAlias = tuple[str, Owner]
-"""The key of a lock in Redis, and who holds it. Several clients can reach the same server, so the
-client is no part of it."""
+"""The key of a lock in Redis, and who holds it. It does not name the client, because several
+clients can reach the same server."""
 
 _leases: dict[_Key, list[ref[Lease]]] = {}
 

@@ -186,6 +186,38 @@ class BaseLock:
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name!r}>"
 
+    # Copies
+
+    def __copy__(self) -> Self:
+        """Return a new lock with the same name and options, which nobody holds."""
+        copied = object.__new__(type(self))
+        vars(copied).update(vars(self))
+        copied._holds = HoldTable()
+        if self._shared_owner:
+            copied._shared_owner = SharedOwner()
+        return copied
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        copied = self.__copy__()
+        copied.metadata = copy.deepcopy(dict(self.metadata), memo)
+        return copied
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what pickle stores: the name, the options and the cache alias, but no hold."""
+        if any(not (hold.is_inherited or hold.lost) for hold in self._holds.copy()):
+            raise TypeError(
+                f"Lock {self.name!r} cannot be pickled while it is held, because its hold belongs "
+                "to one thread or task. Pickle it before it is acquired, or pickle a copy.copy() "
+                "of it, which is not held."
+            )
+        state = vars(self).copy()
+        del state["_holds"]
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._holds = HoldTable()
+
     # The state of the caller's hold, without a request to Redis
 
     @property
@@ -502,7 +534,6 @@ class BaseLock:
         def lock(args: tuple[Any, ...], kwargs: dict[str, Any]) -> BaseLock:
             named = copy.copy(self)
             named.name = template.of_call(args, kwargs)
-            named._holds = HoldTable()
             return named
 
         return lock

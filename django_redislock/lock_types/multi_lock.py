@@ -7,7 +7,7 @@ from typing import Any, Unpack
 
 from .. import clock
 from ..backends import Server
-from ..engine.leases import HoldTable, Lease
+from ..engine.leases import Lease
 from ..engine.operations import Flow
 from ..names import Template, check_names
 from .base import AcquireCall, BaseLock, Target
@@ -82,7 +82,6 @@ class MultiLock(BaseLock):
             named = copy.copy(self)
             named.names = _in_order(template.of_call(args, kwargs) for template in templates)
             named.name = ", ".join(named.names)
-            named._holds = HoldTable()
             return named
 
         return lock

@@ -24,7 +24,7 @@ class Lock(Mutex):
     cache alias on the same server and database, if that alias has no ``KEY_PREFIX``.
 
     Args:
-        client: A synchronous redis-py client.
+        redis: A synchronous redis-py client.
         name: The lock's name.
         timeout: The lease in seconds. None means ``REDISLOCK_TIMEOUT``. Unlike the lease of
             redis-py's Lock, it is renewed while the holder runs, unless `auto_renewal` is False.
@@ -41,7 +41,7 @@ class Lock(Mutex):
 
     def __init__(
         self,
-        client: Any,
+        redis: Any,
         name: str,
         timeout: Seconds | None = None,
         sleep: Seconds = 0.1,
@@ -52,8 +52,8 @@ class Lock(Mutex):
         **options: Unpack[MoreOptions],
     ) -> None:
         validators.check_options(type(self).__name__, options, MoreOptions.__optional_keys__)
-        _check_client(client, type(self)._of_asyncio)
-        server = ClientServer(client)
+        _check_client(redis, type(self)._of_asyncio)
+        server = ClientServer(redis)
         super().__init__(
             lambda: server,
             name,
@@ -62,7 +62,7 @@ class Lock(Mutex):
             blocking_timeout=blocking_timeout,
             **options,
         )
-        self.redis = client
+        self.redis = redis
         self.sleep = validators.wait("sleep", sleep)
         self.thread_local = validators.flag("thread_local", thread_local)
         self.raise_on_release_error = validators.flag(
@@ -75,6 +75,13 @@ class Lock(Mutex):
                 "thread_local=False cannot be combined with on_lost='abort', reentrant=True or "
                 "release_on_commit, because these need to know which thread holds the lock"
             )
+
+    def __getstate__(self) -> dict[str, Any]:
+        raise TypeError(
+            f"Lock {self.name!r} cannot be pickled, because its client has connections of this "
+            "process. Pickle a lock of a cache alias, such as locks.lock(), or create the "
+            f"{type(self).__name__} where it is used."
+        )
 
     def acquire(  # type: ignore[override]
         self,
@@ -143,7 +150,7 @@ class AsyncLock(Lock):
 def _check_client(client: Any, of_asyncio: bool) -> None:
     execute = getattr(client, "execute_command", None)
     if execute is None:
-        raise TypeError(f"client must be a redis-py client, got {without_secrets(repr(client))}")
+        raise TypeError(f"redis must be a redis-py client, got {without_secrets(repr(client))}")
     if inspect.iscoroutinefunction(execute) != of_asyncio:
         advice = (
             "AsyncLock needs a redis.asyncio client. Use Lock with a synchronous client"

@@ -1,5 +1,6 @@
 """Locks and database transactions: a lock is released after the commit."""
 
+import copy
 import logging
 import threading
 import weakref
@@ -45,6 +46,15 @@ class Atomic:
         self._lock = lock
         self._database = database
         self._entered = _Entered()
+
+    def __copy__(self) -> "Atomic":
+        return type(self)(copy.copy(self._lock), self._database)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "Atomic":
+        return type(self)(copy.deepcopy(self._lock, memo), self._database)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self._lock, self._database)
 
     def __enter__(self) -> "Mutex":
         exit_method = bound_exit(self)

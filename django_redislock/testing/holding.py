@@ -12,7 +12,7 @@ from django.core.exceptions import ImproperlyConfigured
 
 from .. import clock, validators
 from ..engine import protocol, queries
-from ..engine.leases import HoldTable, all_leases
+from ..engine.leases import all_leases
 from ..engine.operations import Flow
 from ..engine.renewer import THREAD_NAME, AsyncRenewer, ThreadRenewer
 from ..exceptions import LockError, LockNotAcquired, LockNotOwnedError
@@ -75,7 +75,6 @@ def held_by(
     """Hold a copy of `lock` as a holder that claims to be that task. The copy has no cooldown and
     no `on_lost`. Its lock can be lost before the end of ``with``."""
     other = copy.copy(lock)
-    other._holds = HoldTable()
     other.on_lost = other.release_on_commit = None
     other.reentrant = False
     other.at_least_for = 0

@@ -55,7 +55,7 @@ def async_client():
 def test_the_arguments_are_those_of_redis_py(ours, theirs, method):
     def arguments(of):
         parameters = inspect.signature(getattr(of, method)).parameters.values()
-        return [(each.name, each.default) for each in parameters][2 if "init" in method else 1 :]
+        return [(each.name, each.default) for each in parameters][1:]
 
     wanted = arguments(theirs)
     assert arguments(ours)[: len(wanted)] == wanted
@@ -76,6 +76,14 @@ def test_as_the_lock_class_of_a_client(client):
         assert lock.extend(100)
         assert lock.reacquire()
     assert not taken(client)
+
+
+async def test_the_client_is_passed_as_to_redis_py(client):
+    with Lock(redis=client, name="a", timeout=10) as lock:
+        assert lock.redis is client
+        assert lock.owned()
+    async with async_client() as client, AsyncLock(redis=client, name="a") as lock:
+        assert await lock.owned()
 
 
 def test_positional_arguments_are_those_of_redis_py(client):

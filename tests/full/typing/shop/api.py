@@ -74,6 +74,7 @@ async def by_hand_async(lock: BaseLock) -> None:
 
 def on_a_client(client: redis.Redis, cluster: redis.RedisCluster) -> None:
     by_hand(Lock(client, "invoice:42", 30, blocking_timeout=5, reentrant=True, metadata=None))
+    by_hand(Lock(redis=client, name="invoice:42", timeout=30))
     with Lock(cluster, "invoice:42") as held:
         assert_type(held, Lock)
 

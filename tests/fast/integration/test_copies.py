@@ -1,0 +1,292 @@
+"""Copies of lock objects, in this process and, by pickle, in others."""
+
+import copy
+import os
+import pickle
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import redis
+import redis.asyncio
+
+from django_redislock import AsyncLock, Lock, LockNotAcquired, LockNotOwnedError, locks
+from django_redislock.lock_types import Mutex
+from tests.lock_tools import start
+from tests.tools import ROOT
+
+
+def note(lock):
+    """An `on_lost` that pickles."""
+
+
+class Subclass(Mutex):
+    """A lock type of a project."""
+
+
+ON_ALIASES = {
+    "mutex": lambda **options: locks.lock("a", **options),
+    "of an alias": lambda **options: locks.using("django_redis").lock("a", **options),
+    "reader": lambda **options: locks.read_lock("a", **options),
+    "writer": lambda **options: locks.write_lock("a", **options),
+    "semaphore": lambda **options: locks.semaphore("a", 3, weight=2, **options),
+    "many": lambda **options: locks.lock_many(["a", "b"], **options),
+    "quorum": lambda **options: locks.quorum("a", ["default", "second", "third"], **options),
+    "subclass": lambda **options: Subclass(locks._server, "a", **options),
+}
+ON_CLIENTS = {
+    "on a client": lambda client, **options: Lock(client, "a", **options),
+    "of all threads": lambda client, **options: Lock(client, "a", thread_local=False, **options),
+}
+COPIES = {"copy": copy.copy, "deepcopy": copy.deepcopy}
+
+
+@pytest.fixture
+def client():
+    with redis.Redis.from_url(os.environ["REDIS_URL"]) as made:
+        yield made
+
+
+@pytest.fixture(params=ON_ALIASES)
+def on_alias(request):
+    """Make a lock of each type on a cache alias."""
+    if request.param == "quorum":
+        request.getfixturevalue("three_servers")
+    return ON_ALIASES[request.param]
+
+
+@pytest.fixture(params=[*ON_ALIASES, *ON_CLIENTS])
+def make(request):
+    """Make a lock of each type."""
+    if request.param in ON_CLIENTS:
+        client = request.getfixturevalue("client")
+        return lambda **options: ON_CLIENTS[request.param](client, **options)
+    if request.param == "quorum":
+        request.getfixturevalue("three_servers")
+    return ON_ALIASES[request.param]
+
+
+@pytest.fixture(params=COPIES)
+def copied(request):
+    return COPIES[request.param]
+
+
+def options_of(lock):
+    """Everything that the object knows, apart from its holds and its way to the server."""
+    state = {**vars(lock)}
+    for internal in ("_holds", "_server", "_servers", "_shared_owner"):
+        state.pop(internal, None)
+    return type(lock), state
+
+
+def test_a_copy_is_a_lock_with_the_same_options(make, copied):
+    lock = make(timeout=7, blocking_timeout=2, metadata={"by": ["x"]})
+    other = copied(lock)
+    assert options_of(other) == options_of(lock)
+    with other:
+        assert other.owned()
+        assert not lock.owned()
+
+
+def test_a_copy_of_a_held_lock_is_not_held(make, copied):
+    with make() as lock:
+        other = copied(lock)
+        assert other.token is None
+        assert not other.lost
+        assert not other.owned()
+        for use in (other.release, other.assert_held, other.reacquire):
+            with pytest.raises(LockNotOwnedError):
+                use()
+        assert lock.owned()
+    assert not lock.locked()
+
+
+def test_a_copy_of_a_held_lock_is_refused_as_any_other(copied):
+    with locks.lock("a", blocking=False) as lock:
+        with pytest.raises(LockNotAcquired), copied(lock):
+            pytest.fail("the block ran")
+        assert lock.owned()
+
+
+def test_threads_that_share_a_copy_do_not_share_the_original(client, copied):
+    lock = Lock(client, "a", thread_local=False)
+    assert start(lock.acquire).result(60)
+    other = copied(lock)
+    assert other.acquire(blocking=False) is False
+    with pytest.raises(LockNotOwnedError):
+        other.release()
+    lock.release()
+
+
+async def test_a_copy_of_a_lock_that_a_task_holds_is_not_held(copied):
+    async with locks.lock("a") as lock:
+        other = copied(lock)
+        with pytest.raises(LockNotOwnedError):
+            await other.arelease()
+        assert await lock.aowned()
+
+
+async def test_a_copy_of_an_async_lock(copied):
+    async with redis.asyncio.Redis.from_url(os.environ["REDIS_URL"]) as client:
+        async with AsyncLock(client, "a") as lock:
+            other = copied(lock)
+            with pytest.raises(LockNotOwnedError):
+                await other.release()
+            assert await lock.owned()
+        async with other:
+            assert await other.owned()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_copy_of_a_transaction(copied):
+    atomic = locks.atomic("a", timeout=7)
+    with atomic as lock:
+        other = copied(atomic)
+        with pytest.raises(IndexError):  # it was not entered
+            other.__exit__(None, None, None)
+        lock.assert_held()
+    with other as lock:
+        assert lock.owned()
+        assert lock.timeout == 7
+
+
+def test_a_deep_copy_has_metadata_of_its_own():
+    lock = locks.lock("a", metadata={"rows": [1]})
+    copy.deepcopy(lock).metadata["rows"].append(2)
+    assert lock.metadata == {"rows": [1]}
+
+
+# pickle
+
+
+@pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
+def test_an_unheld_lock_pickles(on_alias, protocol):
+    lock = on_alias(timeout=7, blocking_timeout=2, metadata={"by": "x"}, on_lost=note)
+    found = pickle.loads(pickle.dumps(lock, protocol))  # noqa: S301  our own bytes
+    assert options_of(found) == options_of(lock)
+    with found:
+        assert found.owned()
+        assert lock.locked()
+        assert not lock.owned()
+
+
+def test_a_transaction_pickles(db):
+    atomic = pickle.loads(pickle.dumps(locks.atomic("a")))  # noqa: S301  our own bytes
+    with atomic as lock:
+        assert lock.owned()
+
+
+def test_a_manager_pickles():
+    manager = pickle.loads(pickle.dumps(locks.using("django_redis")))  # noqa: S301  our own bytes
+    assert manager.alias == "django_redis"
+    assert manager.get("a") is None
+
+
+def test_a_held_lock_does_not_pickle(on_alias):
+    with on_alias() as lock:
+        with pytest.raises(TypeError, match=r"cannot be pickled while it is held.*copy\.copy"):
+            pickle.dumps(lock)
+        pickle.dumps(copy.copy(lock))
+        with ThreadPoolExecutor(1) as pool, pytest.raises(TypeError, match="while it is held"):
+            pool.submit(pickle.dumps, lock).result()
+    pickle.dumps(lock)
+
+
+async def test_a_lock_that_a_task_holds_does_not_pickle():
+    async with locks.lock("a") as lock:
+        with pytest.raises(TypeError, match="while it is held"):
+            pickle.dumps(lock)
+
+
+async def test_a_lock_on_a_client_does_not_pickle(client):
+    for make in ON_CLIENTS.values():
+        with pytest.raises(TypeError, match=r"its client has connections.*cache alias"):
+            pickle.dumps(make(client))
+    async with redis.asyncio.Redis.from_url(os.environ["REDIS_URL"]) as async_client:
+        with pytest.raises(TypeError, match="AsyncLock where it is used"):
+            pickle.dumps(AsyncLock(async_client, "a"))
+
+
+def test_an_option_that_does_not_pickle_is_named_by_pickle():
+    with pytest.raises((pickle.PicklingError, AttributeError), match="lambda"):
+        pickle.dumps(locks.lock("a", on_lost=lambda lock: None))
+
+
+PROGRAM = """
+import asyncio, multiprocessing, sys
+from concurrent.futures import ProcessPoolExecutor
+import django
+
+django.setup()
+from django_redislock import LockNotAcquired, locks
+
+@locks.lock("decorated:{number}", timeout=30)
+def decorated(number):
+    return locks.get(f"decorated:{number}").holder.pid
+
+@locks.semaphore("async:{number}", 2)
+async def adecorated(number):
+    return (await locks.aget(f"async:{number}")).holder.pid
+
+@locks.lock_many(["many", "many:{number}"])
+def many(number):
+    return locks.get("many").holder.pid
+
+def hold(lock, results):
+    with lock as held:
+        results.put((type(lock).__name__, lock.timeout, bool(held.owned())))
+
+def try_it(lock):
+    try:
+        with lock:
+            return "acquired"
+    except LockNotAcquired:
+        return "refused"
+
+def arun(function, *arguments):
+    return asyncio.run(function(*arguments))
+
+if __name__ == "__main__":
+    context = multiprocessing.get_context(sys.argv[1])
+    results = context.Queue()
+    for lock in (locks.lock("a", timeout=7), locks.semaphore("b", 2, timeout=8)):
+        process = context.Process(target=hold, args=(lock, results))
+        process.start()
+        print(*results.get(timeout=60))
+        process.join()
+    with ProcessPoolExecutor(1, mp_context=context) as pool:
+        lock = locks.lock("a", blocking=False)
+        print(pool.submit(try_it, lock).result())
+        with lock:
+            print(pool.submit(try_it, locks.lock("a", blocking=False)).result())
+        [pid] = pool._processes
+        same = [
+            pool.submit(decorated, 1).result(),
+            pool.submit(arun, adecorated, 1).result(),
+            pool.submit(many, 1).result(),
+        ]
+        print("in the child", same == [pid] * 3)
+"""
+
+
+@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+def test_a_lock_is_an_argument_of_another_process(method, tmp_path):
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM)
+    done = subprocess.run(
+        [sys.executable, program, method],
+        env=os.environ | {"DJANGO_SETTINGS_MODULE": "tests.settings", "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == [
+        "Mutex 7.0 True",
+        "Semaphore 8.0 True",
+        "acquired",
+        "refused",
+        "in the child True",
+    ]
