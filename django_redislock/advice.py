@@ -211,8 +211,8 @@ def _in_use(renewed: list[Holding]) -> Answer:
         "The processes of %(count)d holders were running in the last %(ago)s, when they acquired "
         "the lock or renewed their leases. The lock stays held while they renew their leases, "
         "even if their work makes no progress, so check the processes. If you release the lock, "
-        "these holders notice within %(interval)s, but keep working alongside the next ones unless "
-        "their code reacts to the loss.",
+        "these holders notice within %(interval)s, but keep working alongside the next ones "
+        "unless their code reacts to the loss.",
         len(renewed),
     )
     values = {

@@ -82,8 +82,8 @@ HELD = LockState(
     "●",
     _("The process of the holder renews the lease in time, though its work may hang."),
     _(
-        "The holder is not stopped: it keeps working alongside the next one unless its code reacts "
-        "to the loss."
+        "The holder is not stopped: it keeps working alongside the next one unless its code "
+        "reacts to the loss."
     ),
 )
 HANDOVER = LockState(

@@ -377,8 +377,8 @@ class LockManager:
         """Force-release a lock, and return how many holders lost it.
 
         This does not stop a holder. It notices the loss at its next renewal: `lost` becomes true
-        and `on_lost` is called. If its code reacts to neither, it runs alongside the next holder to
-        its end.
+        and `on_lost` is called. If its code reacts to neither, it runs to its end, alongside the
+        next holder.
 
         Args:
             name: The lock's name.

@@ -37,8 +37,10 @@ def run(page: Page, sample: Sample) -> None:
 
 
 def _python(page: Page, sample: Sample) -> None:
-    """Import a sample that begins with a file name. Run others in the page's namespace: hidden code
-    sees the names of the page, but the page does not see the names of hidden code."""
+    """Import a sample that begins with a file name. Run others in the page's namespace.
+
+    Hidden code sees the names of the page, but the page does not see the names of hidden code.
+    """
     __tracebackhide__ = True
     code = page.real(sample.text)
     namespace = page.tests if sample.is_hidden else page.namespace

@@ -31,8 +31,8 @@ class Page:
     Attributes:
         instead: Replacements in samples, such as the address of a running server for the address
             in the sample. Each must be used at least once.
-        imports_files: Whether to import a sample that is a file. Otherwise it is only written, for a
-            program that the hidden code runs.
+        imports_files: Whether to import a sample that is a file. Otherwise it is only written,
+            for a program that the hidden code runs.
         module: The module name of the samples. If None, each sample is its own module.
         printed: The last output, which a sample of text must match, or a callable that checks the
             text and raises.
