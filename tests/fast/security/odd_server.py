@@ -1,4 +1,4 @@
-"""A server that speaks the protocol of Redis, and replies to each script with the same nonsense."""
+"""A server that speaks the protocol of Redis, and replies to each script with the same bytes."""
 
 import asyncio
 from collections.abc import Iterator
