@@ -31,7 +31,7 @@ from .operations import (
     Sleep,
     Wait,
 )
-from .parsing import text
+from .parsing import text, valid_reply
 from .store import AcquireRequest, RenewMode
 from .timing import (
     CLEANUP_TIMEOUT_SECONDS,
@@ -168,7 +168,8 @@ class Inbox:
             by_lock = [tokens[lock] for lock in group]
             calls.append(store.heartbeat(group, self.id, int(now * 1000), by_lock))
         replies = yield Batch(tuple(calls), REPLY_TIMEOUT_SECONDS)
-        missing = set(" ".join(map(text, replies)).split())
+        with valid_reply():
+            missing = set(" ".join(map(text, replies)).split())
         for waiter in checked:
             if waiter.token in missing:
                 waiter.tell(True)
@@ -202,7 +203,9 @@ def acquire(request: AcquireRequest, deadline: float | None) -> Flow[Acquired | 
             reply = yield call
             request.may_arrive_late = False
             if not isinstance(reply, int):
-                raise _refused(request, printable(text(reply)))
+                with valid_reply():
+                    held_as = printable(text(reply))
+                raise _refused(request, held_as)
             took_over, acquired = reply < 0, None
             if reply and request.min_replicas:
                 reply = yield from _replicate(call, request)
@@ -336,7 +339,8 @@ def renew(
     """Renew or set a lease, and return its remaining seconds: 0 if the lock is not held."""
     call = store.renew([keys], mode, [(token, seconds)])
     reply, *replicas = yield Batch((call,), reply_timeout, min_replicas)
-    [ttl] = store.ttls(reply)
+    with valid_reply():
+        [ttl] = store.ttls(reply)
     if ttl and replicas and replicas[0] < min_replicas:
         raise _too_few_replicas(keys.name, "extended", replicas[0], min_replicas)
     return ttl
@@ -399,7 +403,9 @@ def renew_all(
         if isinstance(reply, Exception):
             results += [(lease, reply) for lease in group]
             continue
-        for lease, ttl in zip(group, store.ttls(reply), strict=True):
+        with valid_reply():
+            ttls = [*zip(group, store.ttls(reply), strict=True)]
+        for lease, ttl in ttls:
             results.append((lease, too_few if too_few and ttl else ttl))
     return results
 
@@ -419,4 +425,5 @@ def _by_bucket(items: Iterable[T], keys_of: Callable[[T], LockKeys]) -> list[lis
 def force_release(keys: LockKeys, token: str | None) -> Flow[tuple[str, ...]]:
     """Release a lock for all holders, or for the one with `token`, and return their tokens."""
     released: list[Any] = yield store.force_release(keys, token)
-    return tuple(text(each) for each in released)
+    with valid_reply():
+        return tuple(text(each) for each in released)

@@ -25,6 +25,7 @@ from .parsing import (
     parse_or_none,
     parse_replies,
     seconds,
+    valid_reply,
 )
 from .timing import GRANT_TTL_SECONDS, REPLY_TIMEOUT_SECONDS
 
@@ -50,7 +51,9 @@ def get(keys: Keys, name: str, reply_timeout: float | None = None) -> Flow[LockI
     """Return a snapshot of a lock, or None if it has no holder and no waiter."""
     locks = [keys.of(name)]
     reply = yield lock_rows(locks, reply_timeout)
-    return _lock_infos(locks, *parse_replies([reply])[0]).get(name)
+    [parsed] = parse_replies([reply])
+    with valid_reply():
+        return _lock_infos(locks, *parsed).get(name)
 
 
 def get_many(keys: Keys, names: Sequence[str]) -> Flow[dict[str, LockInfo]]:
@@ -61,8 +64,9 @@ def get_many(keys: Keys, names: Sequence[str]) -> Flow[dict[str, LockInfo]]:
         for lock in map(keys.of, names[start : start + MAX_ROWS]):
             by_bucket.setdefault(lock.bucket, []).append(lock)
         replies = yield Batch(tuple(map(lock_rows, by_bucket.values())), REPLY_TIMEOUT_SECONDS)
-        for locks, parsed in zip(by_bucket.values(), parse_replies(replies), strict=True):
-            infos |= _lock_infos(locks, *parsed)
+        with valid_reply():
+            for locks, parsed in zip(by_bucket.values(), parse_replies(replies), strict=True):
+                infos |= _lock_infos(locks, *parsed)
     return infos
 
 
@@ -108,8 +112,10 @@ def queue(keys: Keys, name: str, limit: int) -> Flow[tuple[Waiter, ...]]:
     lock = keys.of(name)
     wanted = (lock.queue, lock.waiting, lock.inboxes, lock.history)
     reply = yield Call(QUEUE, wanted, (limit, conf.history), limit=REPLY_TIMEOUT_SECONDS)
-    [(now, members)] = parse_replies([reply])
-    return tuple(parse_all(_waiter, members, int(now)))
+    [parsed] = parse_replies([reply])
+    with valid_reply():
+        now, members = parsed
+        return tuple(parse_all(_waiter, members, int(now)))
 
 
 class LockStream:
@@ -159,12 +165,13 @@ def _read_names(
     total = 0
     entries: list[IndexEntry] = []
     parsed = parse_replies(replies)
-    for bucket, (cursor, held, names) in zip([*cursors], parsed, strict=True):
-        total += held
-        entries += [(float(expires), bucket, name) for name, expires in names]
-        cursors[bucket] = cursor
-        if cursor == "0":
-            del cursors[bucket]
+    with valid_reply():
+        for bucket, (cursor, held, names) in zip([*cursors], parsed, strict=True):
+            total += int(held)
+            entries += [(float(expires), bucket, str(name)) for name, expires in names]
+            cursors[bucket] = str(cursor)
+            if cursor == "0":
+                del cursors[bucket]
     return total, entries
 
 
