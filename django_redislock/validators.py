@@ -43,7 +43,7 @@ class _ShortRepr(reprlib.Repr):
     def repr_int(self, value: int, level: int) -> str:
         try:
             return super().repr_int(value, level)
-        except ValueError:  # Python converts no int with so many digits.
+        except ValueError:  # Python refuses to convert a very large int.
             return f"<int of {value.bit_length()} bits>"
 
     def repr_instance(self, value: object, level: int) -> str:
