@@ -4,6 +4,8 @@ The result is None, as that of any task can be. So the record is an empty group 
 of the result. Celery stores the children together with the result, and ignores an empty group.
 """
 
+from __future__ import annotations
+
 from collections import deque
 from typing import Any
 

@@ -60,15 +60,6 @@ else:
         made = app.task(bind=True, name=f"ended.{mode}{suffix}")(work)
         tasks[mode] = single_instance(mode=mode, key="ended:{run}")(made)
 
-    holding = single_instance(key="ended:{run}", hold_on_retry=True)
-    made = app.task(bind=True, name=f"ended.holding{suffix}", max_retries=1)
-
-    @made
-    @holding
-    def retried(self: Task, run: str, queue: str) -> str:
-        """Retry in a queue whose worker may not know the task, and hold the lock until then."""
-        raise self.retry(queue=queue, countdown=0.5)  # after RETRY is stored
-
     on_commit = single_instance(mode="until_executed", key="ended:{run}")(
         app.task(bind=True, base=OnCommit, name=f"ended.on_commit{suffix}")(work)
     )

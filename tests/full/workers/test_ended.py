@@ -158,14 +158,6 @@ def test_a_task_that_is_revoked_behind_a_busy_pool(workers, narrow, run, other_r
     assert f"ran {first.id}" not in run.notes()
 
 
-def test_a_retry_that_a_worker_does_not_know(workers, run):
-    """Each task has run, and was not skipped, if it has sent its retry."""
-    for release in "renamed", "foreign", "renamed":
-        result = workers["current"].send(tasks.retried, run.id, workers[release].queue)
-        assert type(outcome(result)).__name__ == "NotRegistered"
-    locks.force_release(f"ended:{run.id}")
-
-
 @pytest.mark.django_db(transaction=True)
 def test_a_message_that_is_sent_on_commit_and_rolled_back(workers, run):
     worker = workers["current"]
