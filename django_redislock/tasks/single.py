@@ -191,8 +191,14 @@ class Single:
         try:
             if taken:
                 self.release_queue_lock(taken, call)
-            name = self.name_of(call)
-            for each in {name, self.queue_lock_name(name)} - {taken}:
+            try:
+                name = self.name_of(call)
+                names = {name, self.queue_lock_name(name)} - {taken}
+            except Exception:
+                if not taken:
+                    raise
+                names = set()  # what it took when it was sent is released
+            for each in names:
                 self.release_queue_lock(each, call)
         except Exception as error:
             logger.error(
