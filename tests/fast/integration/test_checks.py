@@ -17,7 +17,7 @@ ABOUT_TASKS = {"redislock.W011", "redislock.W012"}
 
 
 def messages(*, deploy=False):
-    """Return the messages of the package by id, but not about the tasks that other tests define."""
+    """Return the messages of the package by id, without those about the tasks of other tests."""
     found = run_checks(include_deployment_checks=deploy)
     ours = [each for each in found if (each.id or "").startswith("redislock")]
     return {each.id: each for each in ours if each.id not in ABOUT_TASKS}
