@@ -1,15 +1,35 @@
 """Snapshots of locks in Redis at one moment."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import datetime
 from typing import Any, Generic, TypeVar
+
+from django.core.exceptions import ImproperlyConfigured
+
+from .redaction import HIDDEN
+from .text import redacted_metadata
 
 T = TypeVar("T")
 
 STALE_AFTER = 0.5
 """The part of a lease after which a holder without a renewal is stale. Renewals are due after a
 third of the lease."""
+
+
+class _Described:
+    """A dataclass with metadata, whose repr can get into a log."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        shown = {each.name: getattr(self, each.name) for each in fields(self) if each.repr}  # type: ignore[arg-type]  # a subclass is a dataclass
+        try:
+            shown["metadata"] = redacted_metadata(shown["metadata"])
+        except ImproperlyConfigured:  # of REDISLOCK_REDACT
+            shown["metadata"] = HIDDEN
+        values = ", ".join(f"{name}={value!r}" for name, value in shown.items())
+        return f"{type(self).__name__}({values})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +57,8 @@ class Holder:
     pid. A forked child has an id of its own. None if an older release wrote the record."""
 
 
-@dataclass(frozen=True, slots=True)
-class Holding:
+@dataclass(frozen=True, slots=True, repr=False)
+class Holding(_Described):
     """The hold of one holder."""
 
     token: str = field(repr=False)
@@ -167,8 +187,8 @@ class LockInfo:
         return any(holding.is_stale for holding in self.holders)
 
 
-@dataclass(frozen=True, slots=True)
-class Waiter:
+@dataclass(frozen=True, slots=True, repr=False)
+class Waiter(_Described):
     """One waiter in the queue of a lock."""
 
     since: datetime
@@ -190,8 +210,8 @@ class Waiter:
     """The metadata of the waiter. Untrusted."""
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
+@dataclass(frozen=True, slots=True, repr=False)
+class Event(_Described):
     """An event of the history: a hold that ended, or an acquisition that was refused."""
 
     name: str
