@@ -69,7 +69,7 @@ def test_a_name_that_cannot_be_made_any_more_is_no_error_if_the_queue_lock_is_kn
     assert "Queue lock not released" not in caplog.text
 
 
-def test_tasks_that_lose_work_are_reported_by_the_system_check(app):
+def test_calls_that_lose_work_are_reported_by_the_system_check(app):
     @app.task
     @single_instance
     def for_all(account, *, full=False): ...
@@ -83,28 +83,13 @@ def test_tasks_that_lose_work_are_reported_by_the_system_check(app):
     def on_purpose(account): ...
 
     @app.task
-    @single_instance(key="order:{order}")
-    def charge(order): ...
+    @single_instance(on_conflict="retry")
+    def one_after_the_other(account): ...
 
     @app.task
-    @single_instance(key="order:{order}", on_conflict="wait")
-    def refund(order): ...
+    @single_instance(limit=2)
+    def two_at_a_time(account): ...
 
-    here = [each for each in check_names() if __name__ in each.msg]
-    found = {each.id: each.msg for each in here}
-    assert sorted(each.id for each in here) == ["redislock.W011", "redislock.W012"]
-    assert "for_all requires arguments (account)" in found["redislock.W011"]
-    assert "charge" in found["redislock.W012"]
-    assert "refund" in found["redislock.W012"]
-
-
-def test_tasks_of_one_name_that_do_not_skip_lose_nothing(app):
-    @app.task
-    @single_instance(key="stock:{order}", on_conflict="retry")
-    def take(order): ...
-
-    @app.task
-    @single_instance(key="stock:{order}", on_conflict="raise")
-    def put(order): ...
-
-    assert [each for each in check_names() if "stock:" in each.msg] == []
+    [message] = [each for each in check_names() if f"{__name__}.test_calls_that" in each.msg]
+    assert message.id == "redislock.W011"
+    assert "for_all requires arguments (account)" in message.msg
