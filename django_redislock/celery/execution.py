@@ -192,7 +192,7 @@ class TaskExecution(Execution):
             return 0.0
         if returns_to_queue(self.task, error):
             return self.options.max_queue_seconds
-        if not isinstance(error, Retry):  # the result is stored as that of a task that has ended
+        if not isinstance(error, Retry):  # a final result is stored next
             self.kept_metadata = {MAY_STORE_LATER: True}
         # With a limit, the message that the task sent before its end may run already.
         may_overlap = error is None and lock.capacity > 1

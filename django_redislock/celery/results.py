@@ -1,4 +1,4 @@
-"""What the result backend knows about the task that holds a queue lock.
+"""Ask the result backend whether the task that holds a queue lock has ended.
 
 A task can end without releasing its queue lock, because its worker does not know it, or knows it
 without `single_instance`. So this module asks whether the holder has ended, before a new task is
@@ -107,7 +107,7 @@ def _has_ended(holding: Holding, meta: dict[str, Any]) -> bool:
         return False
     if metadata.get(AGAIN) and state != states.REVOKED:
         return False
-    if metadata.get(EXPECTED):  # the result may be that of an earlier message with this id
+    if metadata.get(EXPECTED):  # an earlier message with this id may have the result
         done = _moment(meta.get("date_done"))
         return done is not None and done >= holding.acquired_at
     return True

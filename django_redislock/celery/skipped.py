@@ -1,7 +1,8 @@
 """The record of a task that was skipped, next to its result.
 
-The result is None, as that of any task can be. So the record is an empty group among the children
-of the result. Celery stores the children together with the result, and ignores an empty group.
+The result is None, and other tasks return None, too. So the record is an empty group among the
+children of the result. Celery stores the children together with the result, and ignores an empty
+group.
 """
 
 from __future__ import annotations

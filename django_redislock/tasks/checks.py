@@ -1,6 +1,5 @@
 """System checks of single-instance tasks that work, but perhaps not as their author expects."""
 
-from collections import defaultdict
 from inspect import Parameter
 from typing import Any
 
@@ -15,50 +14,27 @@ TASK_PARAMETERS = {"self", "task", "context"}
 
 @register
 def check_names(**_: Any) -> list[CheckMessage]:
-    """W011: Calls with different arguments share a lock. W012: Tasks that skip share a lock."""
+    """W006: Calls with different arguments are duplicates of each other, so their work is lost."""
     found: dict[str, Single] = {}
     for function in list(decorated):
         if single := marked(function):
             found[f"{function.__module__}.{function.__qualname__}"] = single
-    return [*_without_arguments(found), *_with_a_shared_key(found)]
-
-
-def _without_arguments(found: dict[str, Single]) -> list[CheckMessage]:
     messages: list[CheckMessage] = []
     for path, single in sorted(found.items()):
-        options = single.options
-        names = required_parameters(single)
-        if names and options.unique_on is None and options.key is None:
+        options, names = single.options, required_parameters(single)
+        has_name = options.unique_on is not None or options.key is not None
+        loses_work = options.limit is None and options.on_conflict in ("skip", "replace")
+        if names and loses_work and not has_name:
             text = (
                 f"{path} requires arguments ({', '.join(names)}), and its single_instance has"
-                " neither unique_on nor key: calls with different arguments exclude each other."
+                " neither unique_on nor key: calls with different arguments are duplicates of"
+                " each other."
             )
             hint = (
                 "Name the arguments in unique_on, or '*' for all. If all calls are meant to"
-                " exclude each other, say so with key='NAME'."
+                " be duplicates of each other, say so with key='NAME'."
             )
-            messages.append(Warning(text, hint=hint, id="redislock.W011"))
-    return messages
-
-
-def _with_a_shared_key(found: dict[str, Single]) -> list[CheckMessage]:
-    shared: dict[tuple[str, str], list[str]] = defaultdict(list)
-    for path, single in sorted(found.items()):
-        if isinstance(single.options.key, str):
-            shared[single.manager.alias, single.options.key].append(path)
-    messages: list[CheckMessage] = []
-    for (_, key), paths in shared.items():
-        skipping = [path for path in paths if found[path].options.on_conflict == "skip"]
-        if len(paths) > 1 and skipping:
-            text = (
-                f"{', '.join(paths)} share key={key!r}, and {', '.join(skipping)} would be skipped"
-                " while another of them runs: its work is lost."
-            )
-            hint = (
-                "Use on_conflict='retry' or 'wait' for tasks that must not run at the same time."
-                " Silence this check if one may be skipped because of another."
-            )
-            messages.append(Warning(text, hint=hint, id="redislock.W012"))
+            messages.append(Warning(text, hint=hint, id="redislock.W006"))
     return messages
 
 

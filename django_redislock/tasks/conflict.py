@@ -77,8 +77,7 @@ class Conflict:
 
     @property
     def queue_locks(self) -> list[Holding]:
-        """The queue locks of other tasks, as they were read last. A task may have ended without
-        releasing its queue lock."""
+        """The queue locks of other tasks, which may have ended without releasing them."""
         holders = self.info.holders if self.info else ()
         return [
             each
@@ -107,7 +106,7 @@ class Conflict:
         )
 
     def _warn_about_another_task(self) -> None:
-        """Log once that the holder is no duplicate, but another task with the same lock."""
+        """Log once that the holder is another task with the same lock."""
         other = self.holding.holder.task_name if self.holding else None
         name = self.call.task_name
         if name and other and other != name and name not in _warned:
