@@ -395,23 +395,32 @@ class LockManager:
         return self._send_force_released(name, tokens, user)
 
     def release_for(self, name: str, token: str, *, at_least_for: Seconds = 0) -> bool:
-        """Release a lock on behalf of a holder that is known to be dead.
+        """Release a lock on behalf of a holder that has given it up, or is known to be dead.
+
+        The history has the outcome ``"released"``, as if the holder had released it. A holder that
+        still renews the lock finds that it has lost it. So acquire a lock that another process
+        releases with ``auto_renewal=False``, and do not use its lock object any more.
 
         Args:
             name: The lock's name.
-            token: The lock token of the dead holder.
+            token: The `token` of the holder's lock object.
             at_least_for: The cooldown of the lock, in seconds from its acquisition.
 
         Returns:
-            Whether the holder still had the lock.
+            Whether the token still held the lock.
         """
+        return self._run(self._release_for(name, token, at_least_for))
+
+    async def arelease_for(self, name: str, token: str, *, at_least_for: Seconds = 0) -> bool:
+        """Async version of `release_for()`."""
+        return await self._arun(self._release_for(name, token, at_least_for))
+
+    def _release_for(self, name: str, token: str, at_least_for: Seconds) -> Flow[bool]:
         keys = self._keys.of(check_name(name))
         token = validators.reported_token("token", token)
         cooldown = validators.at_least("at_least_for", at_least_for)
-        return self._run(
-            protocol.release(
-                keys, token, at_least_for=cooldown, reply_timeout=REPLY_TIMEOUT_SECONDS
-            )
+        return protocol.release(
+            keys, token, at_least_for=cooldown, reply_timeout=REPLY_TIMEOUT_SECONDS
         )
 
     def _force(self, name: str, token: str | None) -> Flow[tuple[str, ...]]:
