@@ -10,7 +10,7 @@ from django.db import DEFAULT_DB_ALIAS
 from redis.exceptions import ConnectionError
 
 from . import validators
-from .backends import server_of, servers
+from .backends import servers
 from .conf import conf
 from .engine import history, protocol, queries
 from .engine.leases import leases_of
@@ -57,7 +57,7 @@ class LockManager:
 
     def __init__(self, alias: str | None = None) -> None:
         self._alias = alias
-        self._server = partial(server_of, alias)
+        self._server = partial(servers.__getitem__, alias)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {without_secrets(repr(self.alias))}>"
@@ -204,7 +204,7 @@ class LockManager:
             **options: The options of `lock()`.
         """
         aliases = validators.aliases("using", using)
-        return Quorum([partial(server_of, each) for each in aliases], name, **options)
+        return Quorum([partial(servers.__getitem__, each) for each in aliases], name, **options)
 
     def atomic(
         self, name: str, *, using_db: str = DEFAULT_DB_ALIAS, **options: Unpack[Options]
