@@ -10,7 +10,7 @@ from django.db import DEFAULT_DB_ALIAS
 from redis.exceptions import ConnectionError
 
 from . import validators
-from .backends import server_of, servers
+from .backends import servers
 from .conf import conf
 from .engine import history, protocol, queries
 from .engine.leases import leases_of
@@ -57,7 +57,7 @@ class LockManager:
 
     def __init__(self, alias: str | None = None) -> None:
         self._alias = alias
-        self._server = partial(server_of, alias)
+        self._server = partial(servers.__getitem__, alias)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {without_secrets(repr(self.alias))}>"
@@ -204,7 +204,7 @@ class LockManager:
             **options: The options of `lock()`.
         """
         aliases = validators.aliases("using", using)
-        return Quorum([partial(server_of, each) for each in aliases], name, **options)
+        return Quorum([partial(servers.__getitem__, each) for each in aliases], name, **options)
 
     def atomic(
         self, name: str, *, using_db: str = DEFAULT_DB_ALIAS, **options: Unpack[Options]
@@ -398,28 +398,41 @@ class LockManager:
     def release_for(
         self, name: str, token: str, *, at_least_for: Seconds = 0, killed: bool = False
     ) -> bool:
-        """Release a lock on behalf of a holder that cannot do it.
+        """Release a lock on behalf of a holder that has given it up, or is known to be dead.
+
+        The history has the outcome ``"released"``, as if the holder had released it. A holder that
+        still renews the lock finds that it has lost it. So acquire a lock that another process
+        releases with ``auto_renewal=False``, and do not use its lock object any more.
 
         Args:
             name: The lock's name.
-            token: The lock token of the holder.
+            token: The `token` of the holder's lock object.
             at_least_for: The cooldown of the lock, in seconds from its acquisition.
             killed: Whether the holder is dead. The history then has the outcome ``"killed"``.
 
         Returns:
-            Whether the holder still had the lock.
+            Whether the token still held the lock.
         """
+        return self._run(self._release_for(name, token, at_least_for, killed))
+
+    async def arelease_for(
+        self, name: str, token: str, *, at_least_for: Seconds = 0, killed: bool = False
+    ) -> bool:
+        """Async version of `release_for()`."""
+        return await self._arun(self._release_for(name, token, at_least_for, killed))
+
+    def _release_for(
+        self, name: str, token: str, at_least_for: Seconds, killed: bool
+    ) -> Flow[bool]:
         keys = self._keys.of(check_name(name))
         token = validators.reported_token("token", token)
         cooldown = validators.at_least("at_least_for", at_least_for)
-        return self._run(
-            protocol.release(
-                keys,
-                token,
-                at_least_for=cooldown,
-                killed=killed,
-                reply_timeout=REPLY_TIMEOUT_SECONDS,
-            )
+        return protocol.release(
+            keys,
+            token,
+            at_least_for=cooldown,
+            killed=killed,
+            reply_timeout=REPLY_TIMEOUT_SECONDS,
         )
 
     def _force(self, name: str, token: str | None) -> Flow[tuple[str, ...]]:

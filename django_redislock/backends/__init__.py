@@ -2,7 +2,7 @@
 
 from .client_factory import supports_locks, unsupported_message
 from .cluster import Nodes
-from .servers import AsyncClient, Client, ClientServer, Server, server_of, servers
+from .servers import AsyncClient, Client, ClientServer, Server, servers
 
 __all__ = [
     "AsyncClient",
@@ -10,7 +10,6 @@ __all__ = [
     "ClientServer",
     "Nodes",
     "Server",
-    "server_of",
     "servers",
     "supports_locks",
     "unsupported_message",

@@ -206,13 +206,12 @@ class Servers(dict[str | None, Server]):
         prefix = f"{key_prefix}:{conf.prefix}" if key_prefix else conf.prefix
         return self.setdefault(alias, Server(alias, prefix, factory))
 
+    def __reduce__(self) -> str:
+        # A lock refers to `servers`, and must not pickle its clients.
+        return "servers"
+
 
 servers = Servers()
-
-
-def server_of(alias: str | None) -> Server:
-    """Return the server of a cache alias. Unlike a method of `servers`, it can be pickled."""
-    return servers[alias]
 
 
 CONNECTION_SETTINGS = {

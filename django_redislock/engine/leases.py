@@ -277,25 +277,22 @@ def _discard(key: _Key, ended: ref[Lease]) -> None:
 
 def leases_of(owner: Owner, server: Server, name: str) -> list[Lease]:
     """Return the leases by which `owner` holds a lock, including lost ones."""
-    leases = _leases_of_key(owner, server.keys.of(name).lock)
-    return [lease for lease in leases if _is_used_on(server, lease)]
+    return leases_by_client(owner, server, name)[0]
 
 
-def leases_elsewhere(owner: Owner, server: Server, name: str) -> list[Lease]:
-    """Return the leases by which `owner` holds a lock with the same keys through other clients.
+def leases_by_client(owner: Owner, server: Server, name: str) -> tuple[list[Lease], list[Lease]]:
+    """Return the leases by which `owner` holds a lock, and those of a lock with the same keys that
+    it holds through other clients.
 
-    Their server can be the same one. Only the server knows.
+    The server of these can be the same one. Only the server knows.
     """
-    leases = _leases_of_key(owner, server.keys.of(name).lock)
-    return [lease for lease in leases if not _is_used_on(server, lease)]
-
-
-def _leases_of_key(owner: Owner, key: str) -> list[Lease]:
-    references = _leases.get((key, owner))
+    references = _leases.get((server.keys.of(name).lock, owner))
     if references is None:
-        return []
-    leases = [each() for each in references]
-    return [each for each in leases if each and each.state is State.HELD and not each.is_inherited]
+        return [], []
+    found = [each() for each in references]
+    held = [each for each in found if each and each.state is State.HELD and not each.is_inherited]
+    own = [lease for lease in held if _is_used_on(server, lease)]
+    return own, [lease for lease in held if lease not in own]
 
 
 def _is_used_on(server: Server, lease: Lease) -> bool:

@@ -37,8 +37,7 @@ from ..engine.leases import (
     Lease,
     State,
     holds_of,
-    leases_elsewhere,
-    leases_of,
+    leases_by_client,
     register,
     unregister,
 )
@@ -576,7 +575,9 @@ class BaseLock:
         Here it is one lease: one of the caller, which enters it again, or a new one.
         """
         [(server, name)] = targets
-        [own] = yield from self._own_leases(call, targets)
+        own, elsewhere = leases_by_client(call.owner, server, name)
+        if elsewhere:
+            [own] = yield from self._own_leases(call, targets)
         for lease in own:
             if self._can_reenter(lease):
                 return (lease,)
@@ -678,8 +679,9 @@ class BaseLock:
         The caller can hold it through another client or another cache alias of the same server. If
         that would decide what happens next, the server is asked for the tokens of its holders.
         """
-        own = [leases_of(call.owner, server, name) for server, name in targets]
-        unclear = [self._held_elsewhere(call, *each) for each in zip(targets, own, strict=True)]
+        found = [leases_by_client(call.owner, server, name) for server, name in targets]
+        own = [leases for leases, _ in found]
+        unclear = [self._unclear_leases(call, *each) for each in found]
         asked = [place for place, leases in enumerate(unclear) if leases]
         if asked:
             limit = REPLY_TIMEOUT_SECONDS if self.reply_timeout is None else self.reply_timeout
@@ -693,17 +695,16 @@ class BaseLock:
                 own[place] += [lease for lease in unclear[place] if lease.token in tokens]
         return own
 
-    def _held_elsewhere(
-        self, call: AcquireCall, target: Target, own: Sequence[Lease]
+    def _unclear_leases(
+        self, call: AcquireCall, own: Sequence[Lease], elsewhere: Sequence[Lease]
     ) -> list[Lease]:
         """Return leases through other clients that would decide what happens next, if they are
         leases of the target."""
-        leases = leases_elsewhere(call.owner, *target)
-        if not leases or any(map(self._can_reenter, own)):
+        if any(map(self._can_reenter, own)):
             return []
         # The servers of a quorum have locks with the same keys and the same token.
         servers = [server for server, _ in call.targets]
-        leases = [lease for lease in leases if lease.server not in servers]
+        leases = [lease for lease in elsewhere if lease.server not in servers]
         matters = any(map(self._can_reenter, leases))
         return leases if matters or self._waits_for_itself([*own, *leases], call) else []
 
@@ -1020,10 +1021,10 @@ class BaseLock:
         """Return a snapshot of the lock that is in the way, or None if Redis does not reply."""
         owner = self._owner()
         for server, name in self._targets():
-            if any(map(self._can_reenter, leases_of(owner, server, name))):
+            own, elsewhere = leases_by_client(owner, server, name)
+            if any(map(self._can_reenter, own)):
                 continue
-            others = filter(self._can_reenter, leases_elsewhere(owner, server, name))
-            own_tokens = {lease.token for lease in others}
+            own_tokens = {lease.token for lease in filter(self._can_reenter, elsewhere)}
             flow = queries.get(server.keys, name, FINAL_REPLY_TIMEOUT_SECONDS)
             try:
                 [info] = yield from self._gather([(server, flow)], 1)

@@ -13,7 +13,7 @@ from tests.lock_fixtures import CORE, DJANGO_REDIS
 
 from .test_connection import MISTAKEN, MISTAKEN_RETRIES, UNFIT, UNREADABLE
 
-ABOUT_TASKS = {"redislock.W006", "redislock.W012"}
+ABOUT_TASKS = {"redislock.W006"}
 
 
 def messages(*, deploy=False):

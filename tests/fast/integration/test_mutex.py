@@ -15,7 +15,7 @@ import redis.exceptions
 
 from django_redislock import LockError, LockLost, LockNotOwnedError, locks, validators
 from django_redislock.engine import leases, protocol, renewer
-from django_redislock.engine.leases import leases_of, register
+from django_redislock.engine.leases import register
 from django_redislock.lock_types import base
 from tests.lock_tools import (
     afree,
@@ -477,7 +477,7 @@ async def test_an_error_after_an_acquisition_releases_the_lock(monkeypatch, name
 @pytest.mark.parametrize("when", [None, is_entered])
 def test_an_interrupt_during_reentry_leaves_the_lock_to_its_holder(when):
     with locks.lock("a", timeout=600, reentrant=True) as lock:
-        with interrupt_where("Hold.enter", leases_of, when):
+        with interrupt_where("Hold.enter", base.BaseLock._acquire, when):
             lock.__enter__()
         lock.assert_held()
         assert lock.owned()
