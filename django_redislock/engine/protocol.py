@@ -106,7 +106,10 @@ class Waiter:
         """Return a grant, or None. Raise an error that the reader got."""
         news, self.news = self.news, False
         if isinstance(news, Exception):
-            raise news
+            try:
+                raise news
+            finally:
+                del news  # see `run()` of the runners
         return news if isinstance(news, Grant) else None
 
 

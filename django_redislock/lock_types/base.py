@@ -465,17 +465,21 @@ class BaseLock:
 
     @ExitMethod
     async def __aexit__(self, *exc: Any, block: object = None) -> None:
-        hold, release_error = self._holds.of_block(self._owner(), block), None
+        hold = self._holds.of_block(self._owner(), block)
+        release_error: BaseException | None = None
         try:
-            await self._aleave(hold)
-        except (Exception, asyncio.CancelledError) as caught:
-            release_error = caught
-        if hold and hold.takes_back_abort(exc[1], release_error):
-            release_error = errors.lost(self.name, "continue with")
-            if exc[1] is not None:
-                raise release_error from exc[1]
-        if release_error:
-            self._raise_or_log(release_error, exc[1])
+            try:
+                await self._aleave(hold)
+            except (Exception, asyncio.CancelledError) as caught:
+                release_error = caught
+            if hold and hold.takes_back_abort(exc[1], release_error):
+                release_error = errors.lost(self.name, "continue with")
+                if exc[1] is not None:
+                    raise release_error from exc[1]
+            if release_error:
+                self._raise_or_log(release_error, exc[1])
+        finally:
+            release_error = None  # see `run()` of the runners
 
     def _raise_or_log(
         self, release_error: BaseException, block_error: BaseException | None
@@ -484,7 +488,10 @@ class BaseLock:
         is_ignored = isinstance(release_error, LockError) and not self.raise_on_release_error
         is_cancelled = isinstance(release_error, asyncio.CancelledError)
         if is_cancelled or (block_error is None and not is_ignored):
-            raise release_error
+            try:
+                raise release_error
+            finally:
+                del release_error  # see `run()` of the runners
         logger.warning(
             "Lock not released at the end of its block: name=%r error=%s",
             *(self.name, error_text(release_error)),
@@ -947,7 +954,10 @@ class BaseLock:
             except ResponseError as error:
                 first_error = first_error or error
         if first_error:
-            raise first_error
+            try:
+                raise first_error
+            finally:
+                del first_error  # see `run()` of the runners
         return results
 
     # The servers, the owner and the deadline
