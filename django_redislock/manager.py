@@ -411,7 +411,8 @@ class LockManager:
             killed: Whether the holder is dead. The history then has the outcome ``"killed"``.
 
         Returns:
-            Whether the token still held the lock.
+            Whether the token still held the lock. If several holders chose the same lock token,
+            all of them are released.
         """
         return self._run(self._release_for(name, token, at_least_for, killed))
 
@@ -427,13 +428,22 @@ class LockManager:
         keys = self._keys.of(check_name(name))
         token = validators.reported_token("token", token)
         cooldown = validators.at_least("at_least_for", at_least_for)
-        return protocol.release(
+        release = partial(
+            protocol.release,
             keys,
-            token,
             at_least_for=cooldown,
             killed=killed,
             reply_timeout=REPLY_TIMEOUT_SECONDS,
         )
+        if (yield from release(token)):
+            return True
+        # The caller of `acquire()` may have chosen the token. Then Redis stores it with a suffix.
+        was_held = False
+        info = yield from queries.get(self._keys, name, REPLY_TIMEOUT_SECONDS)
+        for holding in info.holders if info else ():
+            if holding.token == token and (yield from release(holding.stored_token)):
+                was_held = True
+        return was_held
 
     def _force(self, name: str, token: str | None) -> Flow[tuple[str, ...]]:
         keys = self._keys.of(check_name(name))

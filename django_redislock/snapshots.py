@@ -62,7 +62,12 @@ class Holding(_Described):
     """The hold of one holder."""
 
     token: str = field(repr=False)
-    """The lock token, new for each acquisition. It proves who the holder is, so keep it secret."""
+    """The lock token: the one that the holder chose, or a random one. It proves who the holder is,
+    so keep it secret."""
+
+    stored_token: str = field(repr=False)
+    """The token as Redis stores it. It differs from `token` if the holder chose that, and no other
+    hold has it. Keep it secret, too."""
 
     fence_token: int
     """The fencing token. It is larger than the fencing token of every earlier hold of the lock."""
@@ -168,6 +173,7 @@ class LockInfo:
         return self.holders[0] if self.holders else None
 
     token = _OfFirstHolder(lambda holding: holding.token)
+    stored_token = _OfFirstHolder(lambda holding: holding.stored_token)
     fence_token = _OfFirstHolder(lambda holding: holding.fence_token)
     weight = _OfFirstHolder(lambda holding: holding.weight)
     timeout = _OfFirstHolder(lambda holding: holding.timeout)

@@ -342,7 +342,9 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
                 *fields,
             )
             try:
-                found = holder.manager.force_release(holder.name, holding.token, user=request.user)
+                found = holder.manager.force_release(
+                    holder.name, holding.stored_token, user=request.user
+                )
             except RedisError as error:
                 self._warn(request, holders.failure_text(alias, error, is_release=True))
                 check.unconfirmed += rest

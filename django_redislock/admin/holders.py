@@ -80,7 +80,7 @@ class HolderCheck:
         rows: dict[str, SimpleNamespace] = {}
         for holder, holding in self.held:
             row = SimpleNamespace(name=holder.name, holding=holding, aliases=[])
-            rows.setdefault(holding.token, row).aliases.append(holder.manager.alias)
+            rows.setdefault(holding.stored_token, row).aliases.append(holder.manager.alias)
         return list(rows.values())
 
 

@@ -172,7 +172,9 @@ def _release(alias: str, name: str, pid: int, at_least_for: float) -> None:
         if (
             holder.process == process
             and is_running
-            and manager.release_for(name, holding.token, at_least_for=at_least_for, killed=True)
+            and manager.release_for(
+                name, holding.stored_token, at_least_for=at_least_for, killed=True
+            )
         ):
             task = printable(f"{holder.task_name}[{holder.task_id}]")
             logger.warning(

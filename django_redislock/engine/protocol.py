@@ -21,6 +21,7 @@ from .. import clock
 from ..exceptions import LockError
 from ..keys import LockKeys
 from ..text import printable
+from ..tokens import token_of
 from . import store
 from .leases import Lease
 from .operations import (
@@ -426,7 +427,10 @@ def _by_bucket(items: Iterable[T], keys_of: Callable[[T], LockKeys]) -> list[lis
 
 
 def force_release(keys: LockKeys, token: str | None) -> Flow[tuple[str, ...]]:
-    """Release a lock for all holders, or for the one with `token`, and return their tokens."""
+    """Release a lock for all holders, or for those with `token`, and return their tokens.
+
+    `token` can be a stored token. Then at most one holder has it.
+    """
     released: list[Any] = yield store.force_release(keys, token)
     with valid_reply():
-        return tuple(text(each) for each in released)
+        return tuple(token_of(text(each)) for each in released)

@@ -15,6 +15,7 @@ from ..lua import NAMES, QUEUE, ROWS
 from ..names import check_name, could_match, matcher
 from ..snapshots import Holding, LockInfo, Page, Waiter
 from ..text import printable
+from ..tokens import token_of
 from .operations import Batch, Call, Flow
 from .parsing import (
     moment,
@@ -216,7 +217,7 @@ def _lock_info(
     )
 
 
-def _holding(token: str, record: str, now: int) -> Holding | None:
+def _holding(stored_token: str, record: str, now: int) -> Holding | None:
     """Parse a holder. Return None if its lease has expired."""
     parsed = parse_holder(record)
     if parsed.expires <= now:
@@ -226,7 +227,8 @@ def _holding(token: str, record: str, now: int) -> Holding | None:
     # of another primary may be behind.
     is_hidden = payload.renewed and parsed.expires - now > parsed.lease + CLOCK_TOLERANCE_MS
     return Holding(
-        token=token,
+        token=token_of(stored_token),
+        stored_token=stored_token,
         fence_token=parsed.fence_token,
         weight=parsed.weight,
         timeout=seconds(parsed.lease),

@@ -57,6 +57,7 @@ from ..names import Template, check_name, is_short_name
 from ..signals import LOCK_SIGNALS
 from ..snapshots import LockInfo
 from ..text import error_text
+from ..tokens import new_stored_token
 from ..validators import Seconds
 from . import errors, signal_dispatch, transactions
 from .calling_task import for_calling_task
@@ -122,6 +123,10 @@ class BaseLock:
 
     predecessor = ""
     """The token of the hold that `acquire()` takes over, or ""."""
+
+    stored_token = ""
+    """The stored token of each request, if the caller has to release it by that, or "". It must be
+    random."""
 
     on_conflict = ""
     """The caller's reaction if the lock is refused, for the history."""
@@ -278,9 +283,9 @@ class BaseLock:
         Args:
             blocking: Whether to wait. None means the option of the lock.
             blocking_timeout: The maximum wait in seconds. None means the option of the lock.
-            token: The lock token to use instead of a random one. Do not use a token twice at the
-                same time. The cooldown of `at_least_for` counts as use: with the same token,
-                `acquire()` returns False during the cooldown.
+            token: The lock token to use instead of a random one. It is the secret of this hold,
+                and no right to enter: a caller with the token of the holder waits, or is refused,
+                like any other caller.
 
         Raises:
             LockError: The caller holds the lock and would wait for itself, or the name is in use
@@ -590,8 +595,7 @@ class BaseLock:
                 return (lease,)
         if own and self._waits_for_itself(own, call):
             raise errors.already_held(self, name, call.owner, own)
-        token = os.urandom(16).hex() if call.token is None else call.token
-        lease = self._new_lease(call, server, name, token)
+        lease = self._new_lease(call, server, name, self._stored_token(call))
         acquired = yield from self._acquire_lease(call, lease, call.wait_until)
         return (lease,) if acquired else ()
 
@@ -600,8 +604,6 @@ class BaseLock:
     ) -> Flow[bool]:
         """Acquire a new lease, and leave nothing behind if that fails."""
         renewer = lease.renewer
-        if call.token is not None:  # a release of an earlier hold may still be under way
-            renewer.cancel_release(lease.keys.name, lease.token)
         request = self._request_for(lease, call)
         try:
             acquired = yield from protocol.acquire(request, deadline)
@@ -632,6 +634,9 @@ class BaseLock:
             yield from self._release_lease(lease, unused=True)
             return False
         return True
+
+    def _stored_token(self, call: AcquireCall) -> str:
+        return self.stored_token or new_stored_token(call.token)
 
     def _new_lease(self, call: AcquireCall, server: Server, name: str, token: str) -> Lease:
         lease = Lease(
@@ -936,7 +941,7 @@ class BaseLock:
             return False
         tokens = {lease.token for lease in hold.leases}
         infos = yield from self._snapshots(self.reply_timeout)
-        held = [any(each.token in tokens for each in info.holders) for info in infos]
+        held = [any(each.stored_token in tokens for each in info.holders) for info in infos]
         return held.count(True) >= self.needed
 
     def _gather(self, flows: Sequence[OnServer[T]], enough: int) -> Flow[list[T | None]]:

@@ -147,7 +147,7 @@ def _end_leases(keys: Keys, name: str) -> Flow[list[ThreadRenewer | AsyncRenewer
     """End all leases of a lock, and return the renewers of this process, for which a renewal of
     the lock is due."""
     info = yield from queries.get(keys, name)
-    tokens = [holding.token for holding in info.holders] if info else []
+    tokens = [holding.stored_token for holding in info.holders] if info else []
     if not tokens:
         raise LockError(f"Lock {name!r} cannot be lost: nobody holds it", lock_name=name)
     lock = keys.of(name)
