@@ -32,7 +32,7 @@ from .lock_state import (
     was_extended,
 )
 from .snapshots import Holder, Holding, LockInfo
-from .text import printable, read_at, short_duration
+from .text import age, printable, read_at, short_duration
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ def advice(info: LockInfo | None, clock: Callable[[datetime], str]) -> Advice:
         return Advice("free", pgettext("of a lock", "Free."), _("Its history is below."))
     primary = primary_holder(info)
     if primary is None:
-        return Advice(HANDOVER.code, str(HANDOVER.meaning), str(HANDOVER.release))
+        return Advice(HANDOVER.code, str(HANDOVER.meaning), _("A release has no effect."))
     head, reason = _answer(info, clock)
     if info.kind == "quorum":
         reason = sentences([reason, quorum_text()])
@@ -90,7 +90,7 @@ def _next_step(holding: Holding) -> str:
             "Check that the message of the task is still in the broker, and that a worker "
             "consumes its queue."
         )
-    if state is COOLDOWN or not (holder.host and holder.pid):
+    if state in (COOLDOWN, HANDOVER) or not (holder.host and holder.pid):
         return ""
     if state in (LATE, STALE, UNRENEWED):
         text = _("To see whether the process exists, run on %(host)s: ps -p %(pid)s")
@@ -109,6 +109,8 @@ def _answer(info: LockInfo, clock: Callable[[datetime], str]) -> Answer:
     holders = [holding for holding in info.holders if state_of_holding(holding) is state]
     if state is COOLDOWN:
         return _cooling(holders[0])
+    if state is HANDOVER:
+        return _handed_over(holders[0])
     if queued := queued_task(holders[0]):
         return _queued(holders[0], queued, clock)
     return _in_use(holders) if state is HELD else _unrenewed(holders)
@@ -120,6 +122,15 @@ def _cooling(holding: Holding) -> Answer:
         "under it. A release is safe, but lets the next holder start earlier than planned."
     )
     return pgettext("of a lock", "In cooldown."), text % {"left": short_duration(holding.ttl)}
+
+
+def _handed_over(holding: Holding) -> Answer:
+    text = _(
+        "The first waiter was granted the lock %(ago)s ago, and has %(left)s to confirm it. If it "
+        "does not, the lock passes to the next one. Look again in a moment."
+    )
+    values = {"ago": short_duration(age(holding)), "left": short_duration(holding.ttl)}
+    return _("Handover: releasing is not safe."), text % values
 
 
 def _queued(holding: Holding, queued: QueuedTask, clock: Callable[[datetime], str]) -> Answer:
@@ -194,13 +205,14 @@ def _in_use(renewed: list[Holding]) -> Answer:
     text = ngettext(
         "The process of the holder was running %(ago)s ago, when it acquired the lock or renewed "
         "its lease. The lock stays held while the process renews the lease, even if its work "
-        "makes no progress, so check the process. If you release the lock, the holder learns of "
-        "it within %(interval)s, and runs alongside the next one until then.",
+        "makes no progress, so check the process. If you release the lock, the holder notices "
+        "within %(interval)s, but keeps working alongside the next one unless its code reacts to "
+        "the loss.",
         "The processes of %(count)d holders were running in the last %(ago)s, when they acquired "
         "the lock or renewed their leases. The lock stays held while they renew their leases, "
         "even if their work makes no progress, so check the processes. If you release the lock, "
-        "these holders learn of it within %(interval)s, and run alongside the next ones until "
-        "then.",
+        "these holders notice within %(interval)s, but keep working alongside the next ones "
+        "unless their code reacts to the loss.",
         len(renewed),
     )
     values = {

@@ -3,7 +3,9 @@
 They import what needs redis-py when they run, because an installed app does not import it.
 """
 
+import ssl
 from collections.abc import Iterator
+from typing import Any
 
 from django.core.cache import caches
 from django.core.cache.backends.base import default_key_func
@@ -36,8 +38,9 @@ def check_settings(app_configs: object, **kwargs: object) -> list[CheckMessage]:
 
 @register(Tags.caches, deploy=True)
 def check_server(app_configs: object, **kwargs: object) -> list[CheckMessage]:
-    """W001, W002: The server can evict locks, or does not say. W003: It also stores a cache."""
-    return [] if any(_errors()) else [*_eviction(), *_shared_database()]
+    """W001, W002: The server can evict locks, or does not say. W003: It also stores a cache. W005:
+    The client accepts the certificate of any host."""
+    return [] if any(_errors()) else [*_eviction(), *_shared_database(), *_host_of_certificate()]
 
 
 def _errors() -> Iterator[CheckMessage]:
@@ -109,6 +112,38 @@ def _shared_database() -> Iterator[CheckMessage]:
             "REDISLOCK_CACHE to it. Silence this check if you never call cache.clear()."
         )
         yield Warning(text, hint=hint, id="redislock.W003")
+
+
+def _host_of_certificate() -> Iterator[CheckMessage]:
+    from redis.exceptions import RedisError
+
+    from .backends import servers
+
+    try:
+        pools = [node.pool for node in servers[conf.cache].node_servers()]
+    except (ImproperlyConfigured, RedisError):  # W002 and E003 report it.
+        return
+    for pool in list(pools):
+        sentinels = getattr(pool, "sentinel_manager", None)
+        pools += [each.connection_pool for each in sentinels.sentinels] if sentinels else []
+    if any(map(_accepts_any_host, pools)):
+        yield Warning(
+            f"Locks on {conf.cache!r}: The client accepts the certificate of any host, so each "
+            "server with a certificate of the same authority can read the password.",
+            hint="Set the option ssl_check_hostname=True of redis-py.",
+            id="redislock.W005",
+        )
+
+
+def _accepts_any_host(pool: Any) -> bool:
+    from redis import SSLConnection
+
+    from .backends.pools import is_made_by_redis_py
+
+    if not (is_made_by_redis_py(pool) and issubclass(pool.connection_class, SSLConnection)):
+        return False
+    connection = pool.connection_class(**pool.connection_kwargs)  # not connected
+    return bool(connection.cert_reqs != ssl.CERT_NONE and not connection.check_hostname)
 
 
 def _database(alias: str) -> tuple[str, int] | None:

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 from redis import exceptions as redis
 
+from .names import short_repr
 from .text import short_duration
 
 if TYPE_CHECKING:
@@ -91,7 +92,7 @@ class AlreadyRunning(LockNotAcquired):
         if self.in_cooldown and self.expires_in is not None:
             return f"is in cooldown for {short_duration(self.expires_in)}"
         if self.task_id:
-            return f"is held by task {self.task_id!r}"
+            return f"is held by task {short_repr(self.task_id)}"
         return f"is held by {self.held_by}" if self.held_by else "is already held"
 
     def __str__(self) -> str:

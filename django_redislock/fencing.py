@@ -11,6 +11,7 @@ from django.db.models.sql import Query
 from django.db.models.sql.where import ExtraWhere
 
 from .exceptions import StaleLock
+from .names import short_repr
 
 M = TypeVar("M", bound=models.Model)
 
@@ -100,7 +101,9 @@ def fenced(target: Any, lock: LockOrToken, *, field: str | None = None) -> Any:
         return FencedInstance(target, lock, _fence_of(type(target), field))
     if isinstance(target, models.QuerySet | BaseManager):
         return FencedRows(target.all(), lock, _fence_of(target.model, field))
-    raise TypeError(f"target must be a queryset, a manager or an instance, got {target!r}")
+    raise TypeError(
+        f"target must be a queryset, a manager or an instance, got {short_repr(target)}"
+    )
 
 
 class FencedRows(Generic[M]):
@@ -281,10 +284,10 @@ def token_of(lock: LockOrToken) -> int:
         LockNotOwnedError: The caller does not hold the lock.
     """
     if isinstance(lock, bool) or not (isinstance(lock, int) or hasattr(lock, "assert_held")):
-        raise TypeError(f"lock must be a lock or a fencing token, got {lock!r}")
+        raise TypeError(f"lock must be a lock or a fencing token, got {short_repr(lock)}")
     if isinstance(lock, int):
         if not 0 < lock <= MAX_FENCE_TOKEN:
-            raise ValueError(f"lock must be from 1 to {MAX_FENCE_TOKEN}, got {lock!r}")
+            raise ValueError(f"lock must be from 1 to {MAX_FENCE_TOKEN}, got {short_repr(lock)}")
         return lock
     token = lock.fence_token
     lock.assert_held()
@@ -308,7 +311,9 @@ def _fence_of(model: type[models.Model], name: str | None) -> FenceField:
         raise ValueError(f"{model._meta.label} has several FenceFields. Choose one with field.")
     name = next(iter(fences)) if name is None else name
     if name not in fences:
-        raise ValueError(f"field must be a FenceField of {model._meta.label}, got {name!r}")
+        raise ValueError(
+            f"field must be a FenceField of {model._meta.label}, got {short_repr(name)}"
+        )
     return fences[name]
 
 

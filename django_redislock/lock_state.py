@@ -51,14 +51,20 @@ STALE = LockState(
     pgettext_lazy("of a lock", "stale"),
     "▲",
     _("Half of the lease has passed without a renewal: the holder is dead, paused or cut off."),
-    _("If the process still runs, it works alongside the next holder until it notices."),
+    _(
+        "If the process still runs, it keeps working alongside the next holder unless its code "
+        "reacts to the loss."
+    ),
 )
 LATE = LockState(
     "late",
     pgettext_lazy("of a lock", "late"),
     "△",
     _("The renewal is overdue, but by less than the stale limit: the holder may only be busy."),
-    _("If the process still runs, it works alongside the next holder until it notices."),
+    _(
+        "If the process still runs, it keeps working alongside the next holder unless its code "
+        "reacts to the loss."
+    ),
 )
 UNRENEWED = LockState(
     "unrenewed",
@@ -75,14 +81,17 @@ HELD = LockState(
     pgettext_lazy("of a lock", "held"),
     "●",
     _("The process of the holder renews the lease in time, though its work may hang."),
-    _("The holder is not stopped, and works alongside the next one until its next renewal."),
+    _(
+        "The holder is not stopped: it keeps working alongside the next one unless its code "
+        "reacts to the loss."
+    ),
 )
 HANDOVER = LockState(
     "handover",
     pgettext_lazy("of a lock", "handover"),
     "…",
-    _("Nobody holds the lock at this moment: it is being handed over to the first waiter."),
-    _("A release has no effect."),
+    _("The lock is being handed over to the first waiter, which has not confirmed it yet."),
+    _("If the waiter has begun, it works alongside the next holder until its next renewal."),
 )
 QUEUED = LockState(
     "queued",
@@ -120,6 +129,8 @@ def state_of_holding(holding: Holding | None) -> LockState:
         return HANDOVER
     if not holding.timeout:
         return COOLDOWN
+    if holding.unconfirmed:
+        return HANDOVER
     if not holding.renewed:
         return QUEUED if is_queued(holding) else UNRENEWED
     seconds = holding.since_renewal

@@ -33,7 +33,7 @@ from .lock_types import (
 )
 from .lock_types.calling_task import for_calling_task
 from .lock_types.errors import lost, not_owned
-from .names import check_name, check_names, matcher
+from .names import check_name, check_names, matcher, short_repr
 from .redaction import without_secrets
 from .signals import lock_force_released
 from .snapshots import Event, LockInfo, Page, Rates, Waiter
@@ -74,7 +74,7 @@ class LockManager:
             alias: The cache alias. None means ``REDISLOCK_CACHE``.
         """
         if alias is not None and not isinstance(alias, str):
-            raise TypeError(f"alias must be a str, got {alias!r}")
+            raise TypeError(f"alias must be a str, got {short_repr(alias)}")
         return type(self)(alias)
 
     def everywhere(self) -> "tuple[LockManager, ...]":
@@ -225,7 +225,7 @@ class LockManager:
                 "atomic() does not accept release_on_commit. Choose the database with using_db."
             )
         if not isinstance(using_db, str):
-            raise TypeError(f"using_db must be an alias of DATABASES, got {using_db!r}")
+            raise TypeError(f"using_db must be an alias of DATABASES, got {short_repr(using_db)}")
         options["release_on_commit"] = validators.database("using_db", using_db) or False
         return Atomic(self.lock(name, **options), using_db)
 
@@ -325,7 +325,7 @@ class LockManager:
     def _page(self, pattern: str | None, start: int, stop: int) -> Flow[Page]:
         validators.count("stop", stop, least=0)
         if validators.count("start", start, least=0) > stop:
-            raise ValueError(f"start must be from 0 to stop={stop!r}, got {start!r}")
+            raise ValueError(f"start must be from 0 to stop={stop!r}, got {short_repr(start)}")
         return queries.page(self._keys, pattern, start, stop)
 
     def get_many(self, names: Iterable[str]) -> dict[str, LockInfo]:
@@ -365,8 +365,8 @@ class LockManager:
         return history.history(self._keys, checked, validators.count("limit", limit))
 
     def rates(self) -> Rates:
-        """Return how many locks were acquired, refused, expired, force-released and lost in each
-        minute of the last hour."""
+        """Return how many locks were acquired, refused, expired, force-released and lost, and how
+        many holders were killed, in each minute of the last hour."""
         return self._run(history.rates(self._keys))
 
     async def arates(self) -> Rates:
@@ -376,8 +376,9 @@ class LockManager:
     def force_release(self, name: str, token: str | None = None, *, user: object = None) -> int:
         """Force-release a lock, and return how many holders lost it.
 
-        This does not stop a holder. The holder is notified at its next renewal, and can run
-        alongside the next holder until then.
+        This does not stop a holder. It notices the loss at its next renewal: `lost` becomes true
+        and `on_lost` is called. If its code reacts to neither, it runs to its end, alongside the
+        next holder.
 
         Args:
             name: The lock's name.
@@ -394,7 +395,9 @@ class LockManager:
         tokens = await self._arun(self._force(name, token))
         return self._send_force_released(name, tokens, user)
 
-    def release_for(self, name: str, token: str, *, at_least_for: Seconds = 0) -> bool:
+    def release_for(
+        self, name: str, token: str, *, at_least_for: Seconds = 0, killed: bool = False
+    ) -> bool:
         """Release a lock on behalf of a holder that has given it up, or is known to be dead.
 
         The history has the outcome ``"released"``, as if the holder had released it. A holder that
@@ -405,23 +408,42 @@ class LockManager:
             name: The lock's name.
             token: The `token` of the holder's lock object.
             at_least_for: The cooldown of the lock, in seconds from its acquisition.
+            killed: Whether the holder is dead. The history then has the outcome ``"killed"``.
 
         Returns:
-            Whether the token still held the lock.
+            Whether the token still held the lock. If several holders chose the same lock token,
+            all of them are released.
         """
-        return self._run(self._release_for(name, token, at_least_for))
+        return self._run(self._release_for(name, token, at_least_for, killed))
 
-    async def arelease_for(self, name: str, token: str, *, at_least_for: Seconds = 0) -> bool:
+    async def arelease_for(
+        self, name: str, token: str, *, at_least_for: Seconds = 0, killed: bool = False
+    ) -> bool:
         """Async version of `release_for()`."""
-        return await self._arun(self._release_for(name, token, at_least_for))
+        return await self._arun(self._release_for(name, token, at_least_for, killed))
 
-    def _release_for(self, name: str, token: str, at_least_for: Seconds) -> Flow[bool]:
+    def _release_for(
+        self, name: str, token: str, at_least_for: Seconds, killed: bool
+    ) -> Flow[bool]:
         keys = self._keys.of(check_name(name))
         token = validators.reported_token("token", token)
         cooldown = validators.at_least("at_least_for", at_least_for)
-        return protocol.release(
-            keys, token, at_least_for=cooldown, reply_timeout=REPLY_TIMEOUT_SECONDS
+        release = partial(
+            protocol.release,
+            keys,
+            at_least_for=cooldown,
+            killed=killed,
+            reply_timeout=REPLY_TIMEOUT_SECONDS,
         )
+        if (yield from release(token)):
+            return True
+        # The caller of `acquire()` may have chosen the token. Then Redis stores it with a suffix.
+        was_held = False
+        info = yield from queries.get(self._keys, name, REPLY_TIMEOUT_SECONDS)
+        for holding in info.holders if info else ():
+            if holding.token == token and (yield from release(holding.stored_token)):
+                was_held = True
+        return was_held
 
     def _force(self, name: str, token: str | None) -> Flow[tuple[str, ...]]:
         keys = self._keys.of(check_name(name))
@@ -496,7 +518,9 @@ class LockManager:
 
 def _filter(pattern: str | None, kind: str | None) -> Callable[[LockInfo], bool]:
     if kind is not None and kind not in KINDS:
-        raise ValueError(f"kind must be one of {', '.join(map(repr, KINDS))}, got {kind!r}")
+        raise ValueError(
+            f"kind must be one of {', '.join(map(repr, KINDS))}, got {short_repr(kind)}"
+        )
     matches = matcher(pattern)
     return lambda info: (kind is None or info.kind == kind) and matches(info.name)
 

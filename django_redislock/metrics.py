@@ -25,6 +25,7 @@ from .engine import history, queries
 from .engine.operations import Batch, Call, Op, changed
 from .engine.runners import run
 from .lock_state import STATES, state_of
+from .names import short_repr
 from .text import error_text
 
 try:
@@ -143,7 +144,7 @@ class Servers(Collector):
         self.using = None if using is None else tuple(dict.fromkeys(using))
         for alias in self.using or ():
             if alias not in caches.settings:
-                raise ValueError(f"using must be a list of cache aliases, got {alias!r}")
+                raise ValueError(f"using must be a list of cache aliases, got {short_repr(alias)}")
             if not supports_locks(alias):
                 raise ValueError(f"using: {unsupported_message(alias)}")
 

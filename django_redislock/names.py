@@ -3,7 +3,6 @@
 import hashlib
 import math
 import re
-import reprlib
 import string
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from inspect import Parameter, Signature
@@ -12,13 +11,21 @@ from typing import Any
 from django.core.exceptions import ImproperlyConfigured
 
 from .text import any_of
+from .validators import short_repr as short_repr
 
 MAX_NAME_BYTES = 512
 """The maximum length of a name in UTF-8."""
 
 _DIGEST_CHARACTERS = 32
-_SHORTENED = re.compile(rf":[0-9a-f]{{{_DIGEST_CHARACTERS}}}\Z")
+_SHORTENED = re.compile(rf":[0-9a-f]{{{_DIGEST_CHARACTERS}}}")
 _UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
+_ESCAPES = {
+    code: chr(code).encode("unicode_escape").decode()
+    for code in (*range(0x20), *range(0x7F, 0xA0), *range(0xD800, 0xE000))
+}
+_PART_CHARACTERS = 50_000
+"""How much of a text is escaped at once. Other threads run in between."""
+
 is_short_name = re.compile(
     f"[^\x00-\x1f\x7f-\x9f\ud800-\udfff]{{1,{MAX_NAME_BYTES // 4}}}"
 ).fullmatch
@@ -70,7 +77,7 @@ def check_name(name: object, argument: str = "name", max_bytes: float = MAX_NAME
 def could_match(pattern: str) -> bool:
     """Return whether any valid name can match a pattern. Raises `TypeError` if it is not a str."""
     if not isinstance(pattern, str):
-        raise TypeError(f"pattern must be a str, got {pattern!r}")
+        raise TypeError(f"pattern must be a str, got {short_repr(pattern)}")
     literal = pattern.replace("*", "")
     return len(literal) <= MAX_NAME_BYTES and not _UNPRINTABLE.search(literal)
 
@@ -106,10 +113,13 @@ def fit_name(text: str) -> str:
     beginning and ends with ``:`` and a digest of the whole text. A text that looks like
     such a name is shortened too, so that it cannot be the name of another text.
     """
-    printable = _UNPRINTABLE.sub(lambda char: char[0].encode("unicode_escape").decode(), text)
+    parts = (text[at : at + _PART_CHARACTERS] for at in range(0, len(text), _PART_CHARACTERS))
+    printable = "".join(part.translate(_ESCAPES) for part in parts)
     encoded = printable.encode()
     # A shortened name can lack up to 3 bytes, if a character was cut.
-    looks_shortened = len(encoded) > MAX_NAME_BYTES - 4 and _SHORTENED.search(printable)
+    looks_shortened = len(encoded) > MAX_NAME_BYTES - 4 and _SHORTENED.fullmatch(
+        printable[-_DIGEST_CHARACTERS - 1 :]
+    )
     if len(encoded) <= MAX_NAME_BYTES and not looks_shortened:
         return printable
     digest = hashlib.sha256(encoded).hexdigest()[:_DIGEST_CHARACTERS]
@@ -203,12 +213,3 @@ class Template:
             f"{self._label} has the field {{{field}}}: {reason}"
             f" (the function's parameters: {known})"
         )
-
-
-_short = reprlib.Repr()
-_short.maxstring = _short.maxother = 80
-
-
-def short_repr(value: object) -> str:
-    """Return a short repr of an untrusted value, for the message of an exception."""
-    return _short.repr(value)

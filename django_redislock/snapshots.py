@@ -1,15 +1,35 @@
 """Snapshots of locks in Redis at one moment."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import datetime
 from typing import Any, Generic, TypeVar
+
+from django.core.exceptions import ImproperlyConfigured
+
+from .redaction import HIDDEN
+from .text import redacted_metadata
 
 T = TypeVar("T")
 
 STALE_AFTER = 0.5
 """The part of a lease after which a holder without a renewal is stale. Renewals are due after a
 third of the lease."""
+
+
+class _Described:
+    """A dataclass with metadata, whose repr can get into a log."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        shown = {each.name: getattr(self, each.name) for each in fields(self) if each.repr}  # type: ignore[arg-type]  # a subclass is a dataclass
+        try:
+            shown["metadata"] = redacted_metadata(shown["metadata"])
+        except ImproperlyConfigured:  # of REDISLOCK_REDACT
+            shown["metadata"] = HIDDEN
+        values = ", ".join(f"{name}={value!r}" for name, value in shown.items())
+        return f"{type(self).__name__}({values})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,12 +57,17 @@ class Holder:
     pid. A forked child has an id of its own. None if an older release wrote the record."""
 
 
-@dataclass(frozen=True, slots=True)
-class Holding:
+@dataclass(frozen=True, slots=True, repr=False)
+class Holding(_Described):
     """The hold of one holder."""
 
     token: str = field(repr=False)
-    """The lock token, new for each acquisition. It proves who the holder is, so keep it secret."""
+    """The lock token: the one that the holder chose, or a random one. It proves who the holder is,
+    so keep it secret."""
+
+    stored_token: str = field(repr=False)
+    """The token as Redis stores it. It differs from `token` if the holder chose that, and no other
+    hold has it. Keep it secret, too."""
 
     fence_token: int
     """The fencing token. It is larger than the fencing token of every earlier hold of the lock."""
@@ -77,6 +102,10 @@ class Holding:
     renews_later: bool = False
     """Whether the lease is longer than `timeout`, because of `at_least_for` or `extend()`. The
     holder renews it, but Redis shows no renewal until it would end later by that."""
+
+    unconfirmed: bool = False
+    """Whether the lock is being handed over: it was granted to this waiter a moment ago, which has
+    not confirmed that yet. Until then the lease lasts for 2 seconds and not for `timeout`."""
 
     @property
     def since_renewal(self) -> float:
@@ -144,6 +173,7 @@ class LockInfo:
         return self.holders[0] if self.holders else None
 
     token = _OfFirstHolder(lambda holding: holding.token)
+    stored_token = _OfFirstHolder(lambda holding: holding.stored_token)
     fence_token = _OfFirstHolder(lambda holding: holding.fence_token)
     weight = _OfFirstHolder(lambda holding: holding.weight)
     timeout = _OfFirstHolder(lambda holding: holding.timeout)
@@ -155,6 +185,7 @@ class LockInfo:
     metadata = _OfFirstHolder(lambda holding: holding.metadata)
     renewed = _OfFirstHolder(lambda holding: holding.renewed)
     renews_later = _OfFirstHolder(lambda holding: holding.renews_later)
+    unconfirmed = _OfFirstHolder(lambda holding: holding.unconfirmed)
 
     @property
     def is_stale(self) -> bool:
@@ -162,8 +193,8 @@ class LockInfo:
         return any(holding.is_stale for holding in self.holders)
 
 
-@dataclass(frozen=True, slots=True)
-class Waiter:
+@dataclass(frozen=True, slots=True, repr=False)
+class Waiter(_Described):
     """One waiter in the queue of a lock."""
 
     since: datetime
@@ -185,8 +216,8 @@ class Waiter:
     """The metadata of the waiter. Untrusted."""
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
+@dataclass(frozen=True, slots=True, repr=False)
+class Event(_Described):
     """An event of the history: a hold that ended, or an acquisition that was refused."""
 
     name: str
@@ -203,6 +234,7 @@ class Event:
     - ``"expired"``: The lease expired.
     - ``"lost"``: The holder found that it had lost the lock.
     - ``"forced"``: The lock was force-released.
+    - ``"killed"``: The holder had died or was terminated, and its Celery worker released the lock.
     - ``"refused"``: The lock was not acquired.
     - ``"skipped"``: The lock was not acquired, and the task was skipped.
     """
@@ -241,8 +273,8 @@ class Rates:
     """When each minute began (aware datetimes, by the clock of Redis)."""
 
     counts: Mapping[str, tuple[int, ...]]
-    """The events per minute of ``"acquired"``, ``"refused"``, ``"expired"``, ``"forced"`` and
-    ``"lost"``. A hold counts only once as ``"expired"``, ``"forced"`` or ``"lost"``. If the holder
+    """The events per minute of ``"acquired"``, ``"refused"``, ``"expired"``, ``"forced"``,
+    ``"lost"`` and ``"killed"``. A hold counts only once as one of the last four. If the holder
     finds out that its lease has expired, the hold counts as ``"lost"`` instead."""
 
 

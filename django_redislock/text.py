@@ -20,24 +20,30 @@ if TYPE_CHECKING:  # An installed app does not import it.
 
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _DURATION = re.compile(r"(?P<number>\d+(\.\d*)?|\.\d+)\s*(?P<unit>[smhd]?)", re.ASCII)
-_WILDCARDS = re.compile(r"[*?]*\*[*?]*")
+_WILDCARDS = re.compile(r"[*?]+")
+
+MAX_SHOWN_CHARACTERS = 10_000
+"""The length of a text that is shown. Valid names, metadata and errors are shorter."""
 
 
 def printable(text: object) -> str:
     """Return `text` with a backslash escape for each character that is not printable.
 
-    The spaces of a text that has no other characters are escaped, too. So control sequences cannot
-    reach a terminal, reversed text cannot reach a reader, and lone surrogates cannot reach an
-    encoder.
+    Only the beginning of a very long text is returned. The spaces of a text that has no other
+    characters are escaped, too. So control sequences cannot reach a terminal, reversed text cannot
+    reach a reader, and lone surrogates cannot reach an encoder.
     """
-    string = str(text)
+    string = str(text)[: MAX_SHOWN_CHARACTERS + 1]
     if string and not string.strip(" "):
-        return string.replace(" ", r"\x20")
-    if string.isprintable():
+        string = string.replace(" ", r"\x20")
+    elif not string.isprintable():
+        string = "".join(
+            char if char.isprintable() else char.encode("unicode_escape").decode()
+            for char in string
+        )
+    if len(string) <= MAX_SHOWN_CHARACTERS:
         return string
-    return "".join(
-        char if char.isprintable() else char.encode("unicode_escape").decode() for char in string
-    )
+    return f"{string[:MAX_SHOWN_CHARACTERS]}…"
 
 
 def error_text(error: object) -> str:
@@ -150,10 +156,14 @@ def metadata_text(metadata: Mapping[str, Any], indent: int | None = None) -> str
 def any_of(patterns: tuple[str, ...], flags: re.RegexFlag = re.NOFLAG) -> re.Pattern[str]:
     """Return a regular expression that matches a text if one of the patterns does. ``*`` stands
     for any characters, ``?`` for one character."""
-    # A regular expression takes much longer for "*?*?" than for "??*", which means the same.
-    simple = (_WILDCARDS.sub(lambda run: "?" * run[0].count("?") + "*", each) for each in patterns)
+    simple = (_WILDCARDS.sub(_simple_wildcards, each) for each in patterns)
     without_classes = (translate(each.replace("[", "[[]")) for each in simple)
     return re.compile("|".join(without_classes) or "(?!)", flags)
+
+
+def _simple_wildcards(run: re.Match[str]) -> str:
+    # A regular expression takes much longer for "*?*?" than for "??*", which means the same.
+    return "?" * run[0].count("?") + ("*" if "*" in run[0] else "")
 
 
 def _redacted(value: Any, hidden: re.Pattern[str], levels: int) -> Any:

@@ -72,7 +72,7 @@ def three_servers(settings) -> Iterator[list[str]]:
 def proxied(alias_on, own_server) -> Iterator[tuple[LockManager, Proxy]]:
     """Locks of a server behind a proxy. Their client waits for replies without a time limit."""
     with Proxy("127.0.0.1", own_server.port) as proxy:
-        yield alias_on(proxy.url, socket_timeout=None), proxy
+        yield alias_on(proxy.through(own_server.url), socket_timeout=None), proxy
 
 
 @pytest.fixture

@@ -36,7 +36,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 from redis.exceptions import RedisError
 
-from ..advice import quorum_text
+from ..advice import quorum_text, sentences
 from ..lock_state import is_queued, state_of_holding
 from ..manager import LockManager, locks
 from ..models import ActiveLock
@@ -49,7 +49,7 @@ from .changelist import FILTERS, LockChangeList, LockPaginator, checked
 from .holders import HolderCheck, ShownHolder
 from .queryset import LockQuerySet
 from .reading import UNREADABLE, aliases_of, read_locks
-from .tasks import can_be_revoked, revoke
+from .tasks import ForeignTaskError, can_be_revoked, revoke, shown_task
 
 logger = logging.getLogger("django_redislock")
 
@@ -58,18 +58,24 @@ LOG_ERRORS = (DatabaseError, InterfaceError, ValueError)
 
 COLUMNS_KEY = "redislock_columns"  # in the session: the columns that the user has chosen
 
+MAX_QUERY_CHARACTERS = 8_000
+"""The length of the query of an address. A page repeats the query in each of its links."""
+
 
 def with_unavailable_page(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
     @wraps(view)
     def wrapper(self: ActiveLockAdmin, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
         if not self.has_view_permission(request):
             raise PermissionDenied
+        if len(request.META.get("QUERY_STRING", "")) > MAX_QUERY_CHARACTERS:
+            raise BadRequest("The address is too long.")
         try:
             return view(self, request, *args, **kwargs)
         except UNREADABLE as error:
-            alias = request.GET.get("using") or str(
-                getattr(settings, "REDISLOCK_CACHE", "default")
-            )
+            alias = request.GET.get("using")
+            if alias and alias not in settings.CACHES:
+                raise Http404 from None
+            alias = alias or str(getattr(settings, "REDISLOCK_CACHE", "default"))
             return self.unavailable(request, alias, error)
 
     return wrapper
@@ -198,10 +204,8 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
             **lock_page.context(request, self.admin_site, details, row, may_release),
             "title": str(row),
             "original": row,
-            "change": True,
-            # Django before 6.1 draws the object tools inside the content block.
-            "tools_in_content": django.VERSION < (6, 1),
-            "history_url": self._address("history", name, using=row.elsewhere),
+            # It can be read once, by whichever place of the links is drawn first.
+            "history_url": iter([self._address("history", name, using=row.elsewhere)]),
         }
         return self._page(request, "detail", **context | (extra_context or {}))
 
@@ -338,7 +342,9 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
                 *fields,
             )
             try:
-                found = holder.manager.force_release(holder.name, holding.token, user=request.user)
+                found = holder.manager.force_release(
+                    holder.name, holding.stored_token, user=request.user
+                )
             except RedisError as error:
                 self._warn(request, holders.failure_text(alias, error, is_release=True))
                 check.unconfirmed += rest
@@ -395,6 +401,10 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         if not can_be_revoked(holding.holder.task_id):
             raise BadRequest("The holder has no task that can be revoked")
         address = self._address("change", holder.name, using=holder.using)
+        task = shown_task(holding)
+        if request.POST.get("task") != task:
+            self._warn(request, _("Not revoked: the task of the holder has changed."))
+            return HttpResponseRedirect(address)
         if "confirmed" in request.POST:
             self._revoke(request, holder, holding)
             return HttpResponseRedirect(address)
@@ -405,12 +415,13 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
             row=check.rows[0],
             terminate=not is_queued(holding),
             seen=json.dumps([holder]),
+            task=task,
             lock_url=address,
         )
 
     def _revoke(self, request: HttpRequest, holder: ShownHolder, holding: Holding) -> None:
-        task_id, terminate = holding.holder.task_id or "", "terminate" in request.POST
-        task = printable(f"{holding.holder.task_name}[{task_id}]")
+        task_id, task_name = holding.holder.task_id or "", holding.holder.task_name or ""
+        task, terminate = printable(f"{task_name}[{task_id}]"), not is_queued(holding)
         try:
             entry = self._log(request, holder, holding, holders.REVOKING)
             logger.warning(
@@ -419,20 +430,37 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
                 *(task, holder.name, holder.manager.alias, request.user.get_username()),
                 *(holding.fence_token, terminate),
             )
-            workers = revoke(task_id, terminate=terminate)
+            workers, ended = revoke(task_id, task_name, terminate=terminate)
             result = f"; workers that replied: {workers}"
             self._complete(entry, holders.log_text(holder, holding, holders.REVOKED, result))
+        except ForeignTaskError as error:
+            known_as = printable(str(error))
+            logger.warning(
+                "Task not revoked in the admin, a worker knows it under another name: task=%s"
+                " known_as=%s name=%r",
+                *(task, known_as, holder.name),
+            )
+            self._complete(entry, holders.log_text(holder, holding, holders.NOT_REVOKED))
+            level = messages.ERROR
+            text = _(
+                "Not revoked: a worker knows the task %(task)s as %(known)s, so the record of the "
+                "holder in Redis is wrong."
+            ) % {"task": printable(task_id), "known": known_as}
         except Exception as error:  # the brokers' libraries have no common class of errors
             logger.exception("Task not revoked in the admin: task=%s", task)
             level = messages.ERROR
             text = _("The task was not revoked: %(error)s") % {"error": error_text(error)}
         else:
-            level = messages.SUCCESS if workers else messages.WARNING
+            is_done = workers and (ended or not terminate)
+            level = messages.SUCCESS if is_done else messages.WARNING
             text = ngettext(
                 "The revocation of task %(task)s was sent: %(count)d worker replied.",
                 "The revocation of task %(task)s was sent: %(count)d workers replied.",
                 workers,
             ) % {"task": printable(task_id), "count": workers}
+            if terminate and not ended:
+                not_ended = _("No worker that replied runs the task, so none was told to end it.")
+                text = sentences([text, not_ended])
         self.message_user(request, text, level)
 
     # Pages
@@ -470,7 +498,7 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
             **self.admin_site.each_context(request),
             "opts": self.opts,
             "media": self.media,
-            "has_view_permission": True,
+            "has_plain_breadcrumbs": django.VERSION < (6, 1),
             **context,
         }
         template_name = f"{columns.TEMPLATES}/{template}.html"

@@ -38,7 +38,7 @@ MAX_CONTENDED = 20  # locks that are listed with their waiters
 MAX_READ = 1000  # locks: those whose leases end first
 MAX_EVENTS = 1200  # of each stream of each bucket. By default, no stream has more
 MAX_PROBLEMS = 10  # that are listed: the latest
-PROBLEMS = ("expired", "forced", "lost")  # outcomes
+PROBLEMS = ("expired", "forced", "lost", "killed")  # outcomes
 RATE_PIXELS = 64  # the height of one series with its heading
 
 

@@ -80,7 +80,7 @@ class HolderCheck:
         rows: dict[str, SimpleNamespace] = {}
         for holder, holding in self.held:
             row = SimpleNamespace(name=holder.name, holding=holding, aliases=[])
-            rows.setdefault(holding.token, row).aliases.append(holder.manager.alias)
+            rows.setdefault(holding.stored_token, row).aliases.append(holder.manager.alias)
         return list(rows.values())
 
 
@@ -128,7 +128,8 @@ RELEASED = "Force-released"
 NOT_RELEASED = "Not released, because the holder no longer had the lock"
 REVOKING = "Revocation of the task of the holder requested"
 REVOKED = "Revocation of the task of the holder sent"
-LOG_EVENTS = (REQUESTED, RELEASED, NOT_RELEASED, REVOKING, REVOKED)  # in the admin's log
+NOT_REVOKED = "Task of the holder not revoked, because a worker knows it under another name"
+LOG_EVENTS = (REQUESTED, RELEASED, NOT_RELEASED, REVOKING, REVOKED, NOT_REVOKED)  # in its log
 MAX_NAMES = 5  # of locks in a message
 
 

@@ -23,7 +23,7 @@ from ..snapshots import Event, Holder, Holding, LockInfo, Waiter
 from ..text import clock_text, read_at
 from .holders import shown_holders
 from .reading import Alias, aliases_of, ask_all
-from .tasks import can_be_revoked, result_links
+from .tasks import can_be_revoked, result_links, shown_task
 from .timeline import Row, Scale, draw
 
 MAX_HOLDERS = 50  # that are shown
@@ -83,7 +83,8 @@ def context(
     cards = []
     for holding, holder in zip(holders[:MAX_HOLDERS], shown, strict=False):
         can_revoke = may_release and holding.timeout and can_be_revoked(holding.holder.task_id)
-        cards.append((holding, json.dumps([holder]) if can_revoke else ""))
+        revoke = (json.dumps([holder]), shown_task(holding)) if can_revoke else ()
+        cards.append((holding, revoke))
     parts: tuple[Holding | Waiter | Event, ...] = (*holders, *lock.waiters, *lock.events)
     return {
         "row": row,
@@ -115,7 +116,9 @@ def add_shares(
     if not row.primary or row.info.kind != "quorum":
         return details
     for each in others:
-        if each.info and row.primary.token in [share.token for share in each.info.holders]:
+        if each.info and row.primary.stored_token in [
+            share.stored_token for share in each.info.holders
+        ]:
             row.add_share(ActiveLock.of(row.name, each.alias, each.info))
             if len(each.waiters) > len(details.waiters):
                 details = replace(details, waiters=each.waiters)

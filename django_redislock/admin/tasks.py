@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from importlib.util import find_spec
+from typing import NamedTuple
 
 from django.apps import apps
 from django.contrib.admin import AdminSite
 from django.http import HttpRequest
 from django.urls import reverse
 
-from ..identity import complete_id
+from ..identity import MAX_FIELD_CHARACTERS, complete_id
+from ..lock_state import is_queued
+from ..snapshots import Holding
 
 APP = "django_celery_results"
 
@@ -43,12 +47,45 @@ def can_be_revoked(task_id: str | None) -> bool:
     return bool(complete_id(task_id)) and find_spec("celery") is not None
 
 
-def revoke(task_id: str, *, terminate: bool) -> int:
-    """Tell all workers to discard a task, and return how many of them replied. With `terminate`,
-    the pool process that runs it is ended, too. The type of an error depends on the broker."""
+def shown_task(holding: Holding) -> str:
+    """Return the task of a holder for a form: its id, its name, and whether it is queued."""
+    return json.dumps([holding.holder.task_id, holding.holder.task_name, is_queued(holding)])
+
+
+class ForeignTaskError(Exception):
+    """A worker knows a task under another name than the record of the holder. Anybody who can
+    write to Redis can put the id of any task into such a record."""
+
+
+class Revocation(NamedTuple):
+    """What became of a revocation."""
+
+    workers: int  # that replied
+    ended: bool  # whether a worker that runs the task was told to end its pool process
+
+
+def revoke(task_id: str, task_name: str, *, terminate: bool) -> Revocation:
+    """Tell all workers to discard a task. With `terminate`, also tell those that know the task
+    under its name to end the pool process that runs it.
+
+    The type of an error depends on the broker.
+
+    Raises:
+        ForeignTaskError: A worker knows the task under another name. Nothing was sent.
+    """
     from celery import current_app  # an optional dependency
 
-    replies = current_app.control.revoke(
-        task_id, terminate=terminate, reply=True, timeout=REPLY_TIMEOUT_SECONDS
-    )
-    return len(replies or ())
+    known = current_app.control.inspect(timeout=REPLY_TIMEOUT_SECONDS).query_task(task_id) or {}
+    names = {
+        worker: str(tasks[task_id][1]["name"])
+        for worker, tasks in known.items()
+        if task_id in tasks
+    }
+    for name in names.values():
+        if name[:MAX_FIELD_CHARACTERS] != task_name:
+            raise ForeignTaskError(name)
+    options: dict[str, Any] = {"reply": True, "timeout": REPLY_TIMEOUT_SECONDS}
+    replies = current_app.control.revoke(task_id, **options)
+    if ended := bool(terminate and names):
+        current_app.control.revoke(task_id, terminate=True, destination=[*names], **options)
+    return Revocation(len(replies or ()), ended)

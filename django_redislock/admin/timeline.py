@@ -19,7 +19,7 @@ from django.utils.translation import gettext, pgettext_lazy
 from django.utils.translation import gettext_lazy as _
 
 from ..advice import process_text
-from ..lock_state import QUEUED, STALE, state_of_holding
+from ..lock_state import HANDOVER, QUEUED, STALE, state_of_holding
 from ..snapshots import Event, Holder, Holding
 from ..text import clock_text, printable, short_duration
 
@@ -47,7 +47,7 @@ class Outcome:
 
     @property
     def is_end(self) -> bool:
-        return self.what not in ("held", "queued", "waiting")
+        return self.what not in ("held", "handover", "queued", "waiting")
 
     @property
     def is_wait(self) -> bool:
@@ -59,6 +59,7 @@ OUTCOMES = {
     each.what: each
     for each in (
         Outcome("held", pgettext_lazy("of a lock", "held now"), _("its lease is running")),
+        Outcome("handover", HANDOVER.label, HANDOVER.meaning),
         Outcome("queued", QUEUED.label, _("a task waits for a worker")),
         Outcome("acquired", pgettext_lazy("of a lock", "acquired"), ""),
         Outcome("waiting", pgettext_lazy("of a lock", "waiting"), _("it waited in the queue")),
@@ -68,8 +69,9 @@ OUTCOMES = {
         Outcome("refused", pgettext_lazy("of a lock", "refused"), _("it was not acquired"), 2),
         Outcome("stale", STALE.label, _("its renewal is overdue"), 3),
         Outcome("forced", pgettext_lazy("of a lock", "forced"), _("released by an operator"), 4),
-        Outcome("expired", pgettext_lazy("of a lock", "expired"), _("its lease expired"), 5),
-        Outcome("lost", pgettext_lazy("of a lock", "lost"), _("its holder outlived its lease"), 6),
+        Outcome("killed", pgettext_lazy("of a lock", "killed"), _("its process was ended"), 5),
+        Outcome("expired", pgettext_lazy("of a lock", "expired"), _("its lease expired"), 6),
+        Outcome("lost", pgettext_lazy("of a lock", "lost"), _("its holder outlived its lease"), 7),
     )
 }
 
@@ -144,7 +146,7 @@ class Row:
 
 def outcome_of(holding: Holding) -> str:
     state = state_of_holding(holding)
-    return state.code if state in (STALE, QUEUED) else "held"
+    return state.code if state in (STALE, HANDOVER, QUEUED) else "held"
 
 
 def was_held(event: Event) -> bool:

@@ -1,6 +1,7 @@
 """Make the Redis clients of a cache alias: from its backend, or from ``REDISLOCK_CLIENT``."""
 
 import re
+import ssl
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -12,7 +13,7 @@ from django.core.cache import InvalidCacheBackendError, caches
 from django.core.cache.backends.redis import RedisCache
 from django.core.exceptions import ImproperlyConfigured
 from django.utils.module_loading import import_string
-from redis import Redis
+from redis import Redis, SSLConnection
 from redis.exceptions import RedisError
 
 from ..conf import conf
@@ -184,7 +185,7 @@ def _django_client(urls: Sequence[str], options: Mapping[str, Any]) -> Any:
         if isinstance(options.get(name), str):
             options[name] = import_string(options[name])
     pool_class = options.pop("pool_class", None) or LockPool
-    return Redis(connection_pool=pool_class.from_url(urls[0], **options))
+    return _with_host_check(Redis(connection_pool=pool_class.from_url(urls[0], **options)))
 
 
 def _django_redis_client(alias: str) -> Any:
@@ -192,12 +193,12 @@ def _django_redis_client(alias: str) -> Any:
 
     client = get_redis_connection(alias)
     has_sentinels = hasattr(client.connection_pool, "sentinel_manager")
-    return client if has_sentinels else dedicated(client)
+    return client if has_sentinels else _own_client(client)
 
 
 def _shards(alias: str) -> Nodes:
     cache: Any = caches[alias]
-    clients = {name: dedicated(client) for name, client in cache.client.connect().items()}
+    clients = {name: _own_client(client) for name, client in cache.client.connect().items()}
     return Nodes([*clients.values()], lambda key: clients[cache.client.get_server_name(key)])
 
 
@@ -207,4 +208,24 @@ def _valkey_client(alias: str, urls: Sequence[str]) -> Any:
     connections = cache.client.connection_factory
     options = connections.make_connection_params(urls[0]) | connections.pool_cls_kwargs
     options.pop("parser_class", None)
-    return Redis(connection_pool=LockPool.from_url(**options))
+    return _with_host_check(Redis(connection_pool=LockPool.from_url(**options)))
+
+
+def _own_client(client: Any) -> Any:
+    own = dedicated(client)
+    # Otherwise the cache uses the pool, too.
+    return client if own is client else _with_host_check(own)
+
+
+def _with_host_check(client: Any) -> Any:
+    """Make connections with TLS refuse the certificate of another host, if it is verified at all.
+
+    Before version 6, redis-py does not by default, so any certificate of a trusted authority would
+    do. The option stays as it is if the user has set it.
+    """
+    pool = client.connection_pool
+    if issubclass(pool.connection_class, SSLConnection):
+        options = pool.connection_kwargs
+        if options.get("ssl_cert_reqs", "required") not in (None, "none", ssl.CERT_NONE):
+            options.setdefault("ssl_check_hostname", True)
+    return client

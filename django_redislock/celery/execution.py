@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import random
+import signal
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, NoReturn, cast
@@ -18,6 +19,7 @@ from django_redislock import clock
 from django_redislock.identity import complete_id
 from django_redislock.introspection import reject_deferred_result
 from django_redislock.lock_types import BaseLock
+from django_redislock.snapshots import Holding
 from django_redislock.tasks.conflict import Conflict
 from django_redislock.tasks.execution import Execution
 from django_redislock.tasks.single import Call
@@ -33,10 +35,16 @@ from .message import (
     returns_to_queue,
     single_of,
 )
+from .results import AGAIN as MAY_STORE_LATER
+from .results import ended_queue_lock
+from .skipped import record_skip
 
 logger = logging.getLogger("django_redislock")
 
 MAX_BACK_OFF_SECONDS = 60
+
+TERMINATED = {number - 256 for number in signal.valid_signals()}
+"""The codes of the `SystemExit` with which a signal ends a pool process of Celery."""
 
 
 class TaskExecution(Execution):
@@ -86,6 +94,9 @@ class TaskExecution(Execution):
         except Exception:  # it must not hide what the task did
             logger.exception("Cannot determine whether the task runs again: task=%s", call)
 
+    def _ended_queue_lock(self, conflict: Conflict) -> Holding | None:
+        return ended_queue_lock(self.task, conflict.queue_locks)
+
     def _prepare_queue_lock(self) -> Conflict | None:
         message, name = self.message, self.queue_lock_name
         if message.is_replaceable and self._has_ended(REVOKED):
@@ -127,7 +138,8 @@ class TaskExecution(Execution):
             conflict.look()
             if may_run_already and conflict.is_with_running_itself:
                 return conflict
-            if would_wait and conflict.is_with_queued_tasks(lock.capacity):
+            is_behind = would_wait and conflict.is_with_queued_tasks(lock.capacity)
+            if is_behind and not self._may_take_over(lock, conflict):
                 self.must_run_later = True
                 return conflict
         self.slot = board.show(self.alias, lock.name, lock.timeout, lock.at_least_for)
@@ -141,7 +153,9 @@ class TaskExecution(Execution):
         must_run_later = self.must_run_later and conflict.name == self.name
         if self.can_run_later and (may_retry or must_run_later or conflict.is_with_itself):
             self._send_again(conflict)
-        return super()._settle(conflict)
+        result = super()._settle(conflict)
+        record_skip(self.task)
+        return result
 
     def _send_again(self, conflict: Conflict) -> NoReturn:
         message, task = self.message, self.task
@@ -170,11 +184,16 @@ class TaskExecution(Execution):
             raise
         raise Retry(exc=conflict.error, when=countdown, sig=signature)
 
+    def _is_terminated(self, error: BaseException) -> bool:
+        return isinstance(error, SystemExit) and error.code in TERMINATED
+
     def _seconds_kept(self, lock: BaseLock, error: BaseException | None) -> float:
         if not self.options.holds_on_retry:
             return 0.0
         if returns_to_queue(self.task, error):
             return self.options.max_queue_seconds
+        if not isinstance(error, Retry):  # a final result is stored next
+            self.kept_metadata = {MAY_STORE_LATER: True}
         # With a limit, the message that the task sent before its end may run already.
         may_overlap = error is None and lock.capacity > 1
         return 0.0 if may_overlap else max(0, self.kept_until - clock.now())

@@ -26,6 +26,9 @@ from django_redislock.tasks.single import Call, Single
 from .execution import TaskExecution, with_autoretry
 from .message import message_of, single_of
 from .sending import take_queue_lock_when_sent
+from .skipped import was_skipped
+
+__all__ = ["decorate", "execution", "is_task", "was_skipped"]
 
 state: Any = celery._state
 """Celery's apps and the task that it runs. Its type stubs do not describe this module."""

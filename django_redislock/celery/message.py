@@ -9,6 +9,7 @@ from them is validated here.
 
 from __future__ import annotations
 
+import logging
 from contextlib import suppress
 from contextvars import ContextVar
 from inspect import Parameter, ismethod, unwrap
@@ -20,11 +21,16 @@ from celery.exceptions import Reject
 from celery.result import AsyncResult
 from celery.utils.time import maybe_iso8601, maybe_make_aware
 
+from django_redislock.lock_types import QueueLock
+from django_redislock.manager import locks
 from django_redislock.names import check_name
-from django_redislock.tasks.single import Call, Single, marked
+from django_redislock.tasks.single import Call, Single, marked, queue_lock_token
+from django_redislock.text import error_text, printable
 
 if TYPE_CHECKING:
     from .execution import TaskExecution
+
+logger = logging.getLogger("django_redislock")
 
 CONFLICTS = "redislock_conflicts"
 """How often the task was sent again because of a conflict."""
@@ -35,6 +41,9 @@ AGAIN = "redislock_again"
 QUEUE_LOCK = "redislock_queue_lock"
 """The name of the queue lock that the task took when it was sent, or that is promised to it."""
 
+CACHE = "redislock_cache"
+"""The cache alias of that queue lock, if the task has one of its own."""
+
 EXPECTED = "redislock_expected"
 """Whether other tasks or a caller depend on the result of this message."""
 
@@ -42,7 +51,7 @@ DUPLICATE = "redislock_duplicate"
 """The id of the task, or "", that held the queue lock when this duplicate was sent. A duplicate
 whose result is expected ends without running."""
 
-OURS = (CONFLICTS, AGAIN, QUEUE_LOCK, EXPECTED, DUPLICATE)
+OURS = (CONFLICTS, AGAIN, QUEUE_LOCK, CACHE, EXPECTED, DUPLICATE)
 
 MAX_COUNT = 1_000_000
 """The limit of a count in a header. A forged one may be too large to be sent again."""
@@ -208,6 +217,26 @@ def release_queue_lock(task: Any, request: Context) -> None:
         message = Message(single, task, request)
         call = call_of(single, task, message.task_id, message.args, message.kwargs)
         single.release_queue_locks(call, message.queue_lock)
+
+
+def release_dropped(headers: dict[str, Any], task_id: object) -> None:
+    """Release the queue lock of a message that the worker dropped without knowing its task.
+
+    The headers are untrusted. Its token follows from the id, so it is the lock of no other task.
+    """
+    try:
+        name = check_name(headers.get(QUEUE_LOCK))
+    except (TypeError, ValueError):
+        return
+    if not isinstance(task_id, str):
+        return
+    try:
+        lock, token = locks.using(headers.get(CACHE)).lock(name), queue_lock_token(task_id)
+        QueueLock(lock, token, (None, task_id)).release()
+    except Exception as error:
+        logger.error(
+            "Queue lock not released: task=%s error=%s", printable(task_id), error_text(error)
+        )
 
 
 def returns_to_queue(task: Task[..., Any], error: object) -> bool:

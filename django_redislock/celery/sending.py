@@ -26,6 +26,7 @@ from django_redislock.text import error_text, printable
 
 from .message import (
     AGAIN,
+    CACHE,
     CONFLICTS,
     DUPLICATE,
     EXPECTED,
@@ -36,12 +37,19 @@ from .message import (
     queue_seconds,
     seconds_until,
 )
+from .publishing import Publication
+from .results import AGAIN as MAY_STORE_LATER
+from .results import ended_queue_lock
+from .skipped import eager_ids
 
 logger = logging.getLogger("django_redislock")
 
 FOLLOWER_OPTIONS = ("link", "link_error", "chord", "chain", "group_id", "reply_to")
 """Options by which other tasks depend on the result of this message."""
 
+
+_warned: set[str] = set()
+"""The names of the tasks for which that warning was logged."""
 
 MAX_ATTEMPTS = 100
 """How often the queue lock can be released, or taken by another sender, while this one tries."""
@@ -73,6 +81,11 @@ class Sending:
         task_id: str | None,
         options: dict[str, Any],
     ) -> None:
+        # As Celery does, but also if the message is not sent.
+        if task.typing and type(task).apply_async is Task.apply_async:
+            check_arguments: Any = getattr(task, "__header__", None)
+            if check_arguments:
+                check_arguments(*(args or ()), **(kwargs or {}))
         self.task, self.single, self.args, self.kwargs = task, single, args, kwargs
         self.options, self.headers = options, dict(options.get("headers") or {})
         self.start = options.get("countdown") or options.get("eta")
@@ -102,6 +115,8 @@ class Sending:
         lock.on_conflict = "" if self.is_sent_again else single.options.policy
         self.queue_lock = single.queue_lock(lock, call)
         self.queue_lock.metadata |= self._schedule()
+        if self.is_sent_again:
+            self.queue_lock.metadata[MAY_STORE_LATER] = True
 
     def send(self) -> Any:
         """Publish the message, or do what `on_conflict` says if the queue lock is not free."""
@@ -109,7 +124,9 @@ class Sending:
             return self._send_again()
         is_known = self.has_own_id and self.conflict.look() and self.conflict.is_with_itself
         if is_known and not self.conflict.error.in_cooldown:
-            return self._give_way()  # a message with this id is queued or runs
+            if not self._has_ended():
+                return self._give_way()  # a message with this id is queued or runs
+            self.queue_lock.release()
         replaces = self.single.options.on_conflict == "replace"
         for _ in range(MAX_ATTEMPTS):
             # Before the queue lock is acquired: the history would show a refusal as skipped.
@@ -117,9 +134,26 @@ class Sending:
             if self._take(replaced.token if replaced else None):
                 return self._publish_with_queue_lock(replaced)
             # Otherwise the lock was released since, or another task was queued.
-            if self.conflict.look() and not (replaces and self._replaceable()):
+            if not self.conflict.look() or (replaces and self._replaceable()):
+                continue
+            ended = ended_queue_lock(self.task, self.conflict.queue_locks)
+            if not ended:
                 break
+            if self._take(ended.token):
+                task_id = printable(ended.holder.task_id)
+                logger.info(
+                    "Queue lock taken over from a task that has ended: name=%r task=%s by=%s",
+                    *(self.name, task_id, self.conflict.call),
+                )
+                return self._publish_with_queue_lock()
         return self._give_way()
+
+    def _has_ended(self) -> bool:
+        """Return whether the message with this id has ended, whose queue lock is held."""
+        holding = self.conflict.holding
+        if holding is None or not is_queued(holding):
+            return False
+        return ended_queue_lock(self.task, [holding]) is not None
 
     def _send_again(self) -> Any:
         """Publish a message that the task sends itself, or the worker for a dead pool process."""
@@ -139,9 +173,12 @@ class Sending:
 
     # The queue lock
 
-    def _take(self, predecessor: str | None = None) -> bool:
+    def _queue_seconds(self) -> float:
         expires = self.options.get("expires", self.task.expires)
-        seconds = queue_seconds(self.single, self.task.app, self.start, expires)
+        return queue_seconds(self.single, self.task.app, self.start, expires)
+
+    def _take(self, predecessor: str | None = None) -> bool:
+        seconds = self._queue_seconds()
         try:
             if predecessor:
                 return self.queue_lock.take_over(predecessor, seconds)
@@ -169,20 +206,24 @@ class Sending:
     @property
     def _queue_lock_headers(self) -> dict[str, Any]:
         """The headers of a message that holds the queue lock, or must run anyway."""
-        return {QUEUE_LOCK: self.name, EXPECTED: self.conflict.call.is_expected}
+        headers = {QUEUE_LOCK: self.name, EXPECTED: self.conflict.call.is_expected}
+        alias = self.single.options.using
+        return headers if alias is None else {**headers, CACHE: alias}
 
     def _publish_with_queue_lock(self, replaced: Holding | None = None) -> Any:
+        end_replaced = partial(self._end, replaced) if replaced else None
+        publication = Publication(
+            self.task_id, self.queue_lock, self._queue_seconds(), end_replaced
+        )
         was_sent = False
         try:
             result = self._publish(self._queue_lock_headers)
-            # An eager task has run, or could not.
-            was_sent = not isinstance(result, EagerResult)
+            # An eager task has run, or could not. A task class can send nothing, or later.
+            was_sent = not isinstance(result, EagerResult) and publication.settle()
         finally:
             if not was_sent:
                 with suppress(RedisError):  # it expires
                     self.queue_lock.release()
-        if replaced:
-            self._end(replaced)
         return result
 
     def _publish(self, more_headers: dict[str, Any]) -> Any:
@@ -246,6 +287,19 @@ class Sending:
         if not holder:  # the sender cannot get the result of another task
             return self._publish({DUPLICATE: ""})
         self.conflict.skip()
+        self._warn_if_inside(holder)
         if self.task.app.conf.task_always_eager:
+            eager_ids.append(self.task_id)
             return EagerResult(self.task_id, None, states.SUCCESS)
         return self.task.AsyncResult(holder)
+
+    def _warn_if_inside(self, holder: str) -> None:
+        """Log once that a task which schedules its own next run is refused by its own lock."""
+        name = self.task.name
+        if self.runs_under_lock and executed_message(holder) and name not in _warned:
+            _warned.add(name)
+            logger.warning(
+                "Task cannot send itself while it runs, because its own lock refuses the next"
+                " one: task=%s name=%r mode=%s",
+                *(self.conflict.call, self.name, self.single.options.mode),
+            )

@@ -1,4 +1,5 @@
-"""Releases the locks of pool processes that are dead, and the queue locks of revoked tasks.
+"""Releases the locks of pool processes that are dead, and the queue locks of revoked tasks and of
+messages that the worker dropped.
 
 A pool process that was killed, or exceeded its hard time limit, cannot release its locks. Its
 parent, the worker, sees that it is dead, and reads on the board which lock it held. So the worker
@@ -9,11 +10,14 @@ import atexit
 import logging
 import os
 import threading
+from contextlib import suppress
+from functools import wraps
 from typing import Any
 from weakref import WeakValueDictionary
 
 from celery.app.task import Context
-from celery.signals import task_received, worker_ready
+from celery.signals import task_received, task_rejected, task_unknown, worker_ready
+from kombu.utils.functional import maybe_list
 from redis.exceptions import RedisError
 
 from django_redislock import clock
@@ -23,7 +27,7 @@ from django_redislock.text import error_text, printable
 
 from . import board
 from .board import Slot
-from .message import release_queue_lock, single_of
+from .message import release_dropped, release_queue_lock, single_of
 
 logger = logging.getLogger("django_redislock")
 
@@ -35,23 +39,55 @@ LATE_COMMAND_SECONDS = 2.0
 
 
 @worker_ready.connect
-def start_monitor(**_: Any) -> None:
+def start_monitor(sender: Any = None, **_: Any) -> None:
     _monitor.start()
+    watch_undecodable(sender)
 
 
 @task_received.connect
 def received(request: Any, **_: Any) -> None:
-    # A worker keeps a task until its ETA, and revokes it only then.
-    if request.eta and (single := single_of(request.task)) and single.options.may_have_queue_lock:
-        _monitor.scheduled[request.id] = request
+    # A worker keeps a task until its ETA or until a pool process is free, and discards it only
+    # then if it was revoked.
+    if (single := single_of(request.task)) and single.options.may_have_queue_lock:
+        _monitor.received[request.id] = request
+
+
+@task_unknown.connect
+@task_rejected.connect
+def dropped(message: Any, **_: Any) -> None:
+    """Release the queue lock of a message that the worker dropped."""
+    headers = message.headers if isinstance(message.headers, dict) else {}
+    task_id = headers.get("id")
+    if task_id is None:
+        with suppress(Exception):  # protocol 1, if it can be decoded
+            task_id = message.payload["id"]
+    release_dropped(headers, task_id)
+
+
+def watch_undecodable(consumer: Any) -> None:
+    """Release the queue lock of a message whose body cannot be decoded.
+
+    Celery has no signal for it. It calls this method of its consumer.
+    """
+    report = getattr(consumer, "on_decode_error", None)
+    if report is None:
+        return
+
+    @wraps(report)
+    def on_decode_error(message: Any, error: Exception) -> Any:
+        result = report(message, error)
+        dropped(message)
+        return result
+
+    consumer.on_decode_error = on_decode_error
 
 
 class Monitor:
     """Checks the pool processes and the scheduled tasks of this worker."""
 
     def __init__(self) -> None:
-        self.scheduled: WeakValueDictionary[str, Any] = WeakValueDictionary()
-        """The requests that wait for their ETA, by the ids of their tasks."""
+        self.received: WeakValueDictionary[str, Any] = WeakValueDictionary()
+        """The requests that the worker has received, by the ids of their tasks."""
         self.dead: list[tuple[Slot, float]] = []
         """The locks of dead processes, and since when these are dead."""
         self._check_guard = threading.Lock()
@@ -88,14 +124,25 @@ class Monitor:
             self._release_revoked()
 
     def _release_revoked(self) -> None:
-        from celery.worker.state import revoked  # only a worker needs it
-
         # The worker can add requests at the same time.
-        for request in [ref() for ref in self.scheduled.valuerefs()]:
-            if request is not None and request.id in revoked:
-                self.scheduled.pop(request.id, None)
+        for request in [ref() for ref in self.received.valuerefs()]:
+            if request is not None and is_revoked(request):
+                self.received.pop(request.id, None)
                 more = {"args": request.args, "kwargs": request.kwargs}
                 release_queue_lock(request.task, Context({**request.request_dict, **more}))
+
+
+def is_revoked(request: Any) -> bool:
+    """Return whether a request was revoked by its id or by a stamped header."""
+    from celery.worker.state import revoked, revoked_stamps  # only a worker needs them
+
+    if request.id in revoked:
+        return True
+    stamps = request.stamps if revoked_stamps else {}
+    return any(
+        not set(maybe_list(value) or ()).isdisjoint(maybe_list(revoked_stamps.get(header)) or ())
+        for header, value in stamps.items()
+    )
 
 
 def is_settled(lock: Slot, since: float) -> bool:
@@ -125,7 +172,9 @@ def _release(alias: str, name: str, pid: int, at_least_for: float) -> None:
         if (
             holder.process == process
             and is_running
-            and manager.release_for(name, holding.token, at_least_for=at_least_for)
+            and manager.release_for(
+                name, holding.stored_token, at_least_for=at_least_for, killed=True
+            )
         ):
             task = printable(f"{holder.task_name}[{holder.task_id}]")
             logger.warning(

@@ -15,10 +15,19 @@ from ..names import check_name
 from ..snapshots import Event, Rates
 from ..text import printable
 from .operations import Batch, Call, Flow
-from .parsing import moment, number, pairs, parse_holder, parse_or_none, parse_replies, seconds
+from .parsing import (
+    moment,
+    number,
+    pairs,
+    parse_holder,
+    parse_or_none,
+    parse_replies,
+    seconds,
+    valid_reply,
+)
 from .timing import REPLY_TIMEOUT_SECONDS
 
-RATES = ("acquired", "refused", "expired", "forced", "lost")
+RATES = ("acquired", "refused", "expired", "forced", "lost", "killed")
 RATE_MINUTES = 60
 MINUTE_MS = 60_000
 
@@ -77,10 +86,12 @@ class EventStream:
 
     def add(self, reply: bytes) -> None:
         """Add the part of the stream that the script returned."""
-        [(cursor, entries, self.length, oldest)] = parse_replies([reply])
-        self.oldest = parse_or_none(_time, oldest)
-        parsed = (parse_or_none(STREAMS[self.name], pairs(entry)) for entry in entries)
-        self.events += filter(None, parsed)
+        [parsed] = parse_replies([reply])
+        with valid_reply():
+            cursor, entries, self.length, oldest = parsed
+            self.oldest = parse_or_none(_time, oldest)
+            events = (parse_or_none(STREAMS[self.name], pairs(entry)) for entry in entries)
+            self.events += filter(None, events)
         del self.events[self.max_events :]
         self.cursor = "" if self.is_full else cursor
 
@@ -170,15 +181,16 @@ def rates(keys: Keys) -> Flow[Rates]:
     args = ("rates", "", 0, "", "", 0, conf.history)
     calls = [Call(HISTORY, keys.of_bucket(bucket), args) for bucket in range(BUCKETS)]
     replies = parse_replies((yield Batch(tuple(calls), REPLY_TIMEOUT_SECONDS)))
-    first = max(int(now) for now, _ in replies) // MINUTE_MS - RATE_MINUTES + 1
     counts = {what: [0] * RATE_MINUTES for what in RATES}
-    for _, flat in replies:
-        for key, times in pairs(flat).items():
-            minute, _, what = key.partition(" ")
-            place = (parse_or_none(number, minute) or 0) - first
-            if what in counts and 0 <= place < RATE_MINUTES:
-                counts[what][place] += parse_or_none(number, times) or 0
-    start = moment(first * MINUTE_MS)
+    with valid_reply():
+        first = max(int(now) for now, _ in replies) // MINUTE_MS - RATE_MINUTES + 1
+        for _, flat in replies:
+            for key, times in pairs(flat).items():
+                minute, _, what = key.partition(" ")
+                place = (parse_or_none(number, minute) or 0) - first
+                if what in counts and 0 <= place < RATE_MINUTES:
+                    counts[what][place] += parse_or_none(number, times) or 0
+        start = moment(first * MINUTE_MS)
     return Rates(
         minutes=tuple(start + timedelta(minutes=place) for place in range(RATE_MINUTES)),
         counts={what: tuple(each) for what, each in counts.items()},

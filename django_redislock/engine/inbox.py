@@ -90,7 +90,10 @@ class ReaderInbox(Inbox):
         if isinstance(reply, ResponseError):
             # A server that becomes a replica ends blocking commands by UNBLOCKED.
             if not (is_redirect(reply) or "UNBLOCKED" in str(reply)):
-                raise reply
+                try:
+                    raise reply
+                finally:
+                    del reply  # see `run()`
             self.tell_all(True)
         elif reply:
             self.deliver(reply[1].decode(errors="replace"))

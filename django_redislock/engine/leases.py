@@ -28,6 +28,7 @@ from .. import clock
 from ..backends import Server
 from ..identity import Owner, caller, is_alive
 from ..keys import LockKeys
+from ..tokens import token_of
 from .timing import CONFIRM_DELAY_SECONDS
 
 UNANSWERED_REQUEST_SECONDS = 60.0
@@ -67,7 +68,9 @@ class Lease:
 
     server: Server
     keys: LockKeys
+
     token: str = field(repr=False)
+    """The stored token."""
 
     seconds: float
     """The length of the lease. Each renewal sets it again."""
@@ -358,7 +361,8 @@ class Hold:
 
     @property
     def token(self) -> str:
-        return self.leases[0].token
+        """The lock token, as the caller knows it."""
+        return token_of(self.leases[0].token)
 
     @property
     def fence_token(self) -> int:

@@ -6,9 +6,12 @@ skipped, and hides no other record. `parse_or_none()` applies it.
 
 import json
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any, NamedTuple, TypeVar
+
+from redis.exceptions import InvalidResponse
 
 T = TypeVar("T")
 
@@ -25,6 +28,19 @@ MAX_DURATION_MS = 10**12
 def text(value: str | bytes) -> str:
     """Return a reply as text."""
     return value.decode(errors="replace") if isinstance(value, bytes) else value
+
+
+@contextmanager
+def valid_reply() -> Iterator[None]:
+    """Raise redis-py's `InvalidResponse` if the block cannot parse a reply.
+
+    The reply is of no script of this package: something else than Redis may answer. So the server
+    counts as unusable, like one that does not answer.
+    """
+    try:
+        yield
+    except (ValueError, TypeError, AttributeError, LookupError, ArithmeticError, RecursionError):
+        raise InvalidResponse("Redis sent a reply that does not parse") from None
 
 
 def parse_or_none(parse: Callable[..., T], *values: Any) -> T | None:
@@ -68,8 +84,9 @@ def parse_holder(record: str) -> HolderRecord:
 
 
 def parse_replies(replies: Iterable[bytes]) -> list[Any]:
-    """Parse the JSON that scripts replied with."""
-    return [json.loads(reply.decode(errors="replace")) for reply in replies]
+    """Parse the JSON that scripts replied with. Raises `InvalidResponse` if it is none."""
+    with valid_reply():
+        return [json.loads(reply.decode(errors="replace")) for reply in replies]
 
 
 def pairs(flat: Iterable[str]) -> dict[str, str]:

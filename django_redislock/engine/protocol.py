@@ -21,6 +21,7 @@ from .. import clock
 from ..exceptions import LockError
 from ..keys import LockKeys
 from ..text import printable
+from ..tokens import token_of
 from . import store
 from .leases import Lease
 from .operations import (
@@ -31,7 +32,7 @@ from .operations import (
     Sleep,
     Wait,
 )
-from .parsing import text
+from .parsing import text, valid_reply
 from .store import AcquireRequest, RenewMode
 from .timing import (
     CLEANUP_TIMEOUT_SECONDS,
@@ -106,7 +107,10 @@ class Waiter:
         """Return a grant, or None. Raise an error that the reader got."""
         news, self.news = self.news, False
         if isinstance(news, Exception):
-            raise news
+            try:
+                raise news
+            finally:
+                del news  # see `run()` of the runners
         return news if isinstance(news, Grant) else None
 
 
@@ -168,7 +172,8 @@ class Inbox:
             by_lock = [tokens[lock] for lock in group]
             calls.append(store.heartbeat(group, self.id, int(now * 1000), by_lock))
         replies = yield Batch(tuple(calls), REPLY_TIMEOUT_SECONDS)
-        missing = set(" ".join(map(text, replies)).split())
+        with valid_reply():
+            missing = set(" ".join(map(text, replies)).split())
         for waiter in checked:
             if waiter.token in missing:
                 waiter.tell(True)
@@ -202,7 +207,9 @@ def acquire(request: AcquireRequest, deadline: float | None) -> Flow[Acquired | 
             reply = yield call
             request.may_arrive_late = False
             if not isinstance(reply, int):
-                raise _refused(request, printable(text(reply)))
+                with valid_reply():
+                    held_as = printable(text(reply))
+                raise _refused(request, held_as)
             took_over, acquired = reply < 0, None
             if reply and request.min_replicas:
                 reply = yield from _replicate(call, request)
@@ -299,6 +306,7 @@ def release(
     *,
     at_least_for: float = 0,
     fence_token: int = 0,
+    killed: bool = False,
     reply_timeout: float | None = None,
 ) -> Flow[bool]:
     """Release a lock and return whether `token` held it.
@@ -309,6 +317,7 @@ def release(
         at_least_for: The lock stays unavailable until this many seconds after its acquisition.
         fence_token: The fencing token of a hold that the caller believes in. If the token does
             not hold the lock, the history records the loss.
+        killed: Whether the holder is dead. The history records that.
         reply_timeout: Seconds to wait for the reply; None means as long as the client allows.
     """
     reply = yield store.release(
@@ -316,6 +325,7 @@ def release(
         token,
         at_least_for=at_least_for,
         fence_token=fence_token,
+        killed=killed,
         reply_timeout=reply_timeout,
     )
     return bool(reply)
@@ -333,7 +343,8 @@ def renew(
     """Renew or set a lease, and return its remaining seconds: 0 if the lock is not held."""
     call = store.renew([keys], mode, [(token, seconds)])
     reply, *replicas = yield Batch((call,), reply_timeout, min_replicas)
-    [ttl] = store.ttls(reply)
+    with valid_reply():
+        [ttl] = store.ttls(reply)
     if ttl and replicas and replicas[0] < min_replicas:
         raise _too_few_replicas(keys.name, "extended", replicas[0], min_replicas)
     return ttl
@@ -396,7 +407,9 @@ def renew_all(
         if isinstance(reply, Exception):
             results += [(lease, reply) for lease in group]
             continue
-        for lease, ttl in zip(group, store.ttls(reply), strict=True):
+        with valid_reply():
+            ttls = [*zip(group, store.ttls(reply), strict=True)]
+        for lease, ttl in ttls:
             results.append((lease, too_few if too_few and ttl else ttl))
     return results
 
@@ -414,6 +427,10 @@ def _by_bucket(items: Iterable[T], keys_of: Callable[[T], LockKeys]) -> list[lis
 
 
 def force_release(keys: LockKeys, token: str | None) -> Flow[tuple[str, ...]]:
-    """Release a lock for all holders, or for the one with `token`, and return their tokens."""
+    """Release a lock for all holders, or for those with `token`, and return their tokens.
+
+    `token` can be a stored token. Then at most one holder has it.
+    """
     released: list[Any] = yield store.force_release(keys, token)
-    return tuple(text(each) for each in released)
+    with valid_reply():
+        return tuple(token_of(text(each)) for each in released)

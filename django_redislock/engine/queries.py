@@ -15,6 +15,7 @@ from ..lua import NAMES, QUEUE, ROWS
 from ..names import check_name, could_match, matcher
 from ..snapshots import Holding, LockInfo, Page, Waiter
 from ..text import printable
+from ..tokens import token_of
 from .operations import Batch, Call, Flow
 from .parsing import (
     moment,
@@ -25,14 +26,17 @@ from .parsing import (
     parse_or_none,
     parse_replies,
     seconds,
+    valid_reply,
 )
-from .timing import REPLY_TIMEOUT_SECONDS
+from .timing import GRANT_TTL_SECONDS, REPLY_TIMEOUT_SECONDS
 
 MAX_ROWS = 200
 """The locks that one round trip reads at most."""
 
 MAX_NAMES = 2000
 """The names that one round trip reads, and a few more."""
+
+GRANT_TTL_MS = round(GRANT_TTL_SECONDS * 1000)
 
 CLOCK_TOLERANCE_MS = 1000
 """A lease may seem to be longer than its timeout by this much."""
@@ -48,7 +52,9 @@ def get(keys: Keys, name: str, reply_timeout: float | None = None) -> Flow[LockI
     """Return a snapshot of a lock, or None if it has no holder and no waiter."""
     locks = [keys.of(name)]
     reply = yield lock_rows(locks, reply_timeout)
-    return _lock_infos(locks, *parse_replies([reply])[0]).get(name)
+    [parsed] = parse_replies([reply])
+    with valid_reply():
+        return _lock_infos(locks, *parsed).get(name)
 
 
 def get_many(keys: Keys, names: Sequence[str]) -> Flow[dict[str, LockInfo]]:
@@ -59,8 +65,9 @@ def get_many(keys: Keys, names: Sequence[str]) -> Flow[dict[str, LockInfo]]:
         for lock in map(keys.of, names[start : start + MAX_ROWS]):
             by_bucket.setdefault(lock.bucket, []).append(lock)
         replies = yield Batch(tuple(map(lock_rows, by_bucket.values())), REPLY_TIMEOUT_SECONDS)
-        for locks, parsed in zip(by_bucket.values(), parse_replies(replies), strict=True):
-            infos |= _lock_infos(locks, *parsed)
+        with valid_reply():
+            for locks, parsed in zip(by_bucket.values(), parse_replies(replies), strict=True):
+                infos |= _lock_infos(locks, *parsed)
     return infos
 
 
@@ -106,8 +113,10 @@ def queue(keys: Keys, name: str, limit: int) -> Flow[tuple[Waiter, ...]]:
     lock = keys.of(name)
     wanted = (lock.queue, lock.waiting, lock.inboxes, lock.history)
     reply = yield Call(QUEUE, wanted, (limit, conf.history), limit=REPLY_TIMEOUT_SECONDS)
-    [(now, members)] = parse_replies([reply])
-    return tuple(parse_all(_waiter, members, int(now)))
+    [parsed] = parse_replies([reply])
+    with valid_reply():
+        now, members = parsed
+        return tuple(parse_all(_waiter, members, int(now)))
 
 
 class LockStream:
@@ -157,12 +166,13 @@ def _read_names(
     total = 0
     entries: list[IndexEntry] = []
     parsed = parse_replies(replies)
-    for bucket, (cursor, held, names) in zip([*cursors], parsed, strict=True):
-        total += held
-        entries += [(float(expires), bucket, name) for name, expires in names]
-        cursors[bucket] = cursor
-        if cursor == "0":
-            del cursors[bucket]
+    with valid_reply():
+        for bucket, (cursor, held, names) in zip([*cursors], parsed, strict=True):
+            total += int(held)
+            entries += [(float(expires), bucket, str(name)) for name, expires in names]
+            cursors[bucket] = str(cursor)
+            if cursor == "0":
+                del cursors[bucket]
     return total, entries
 
 
@@ -207,7 +217,7 @@ def _lock_info(
     )
 
 
-def _holding(token: str, record: str, now: int) -> Holding | None:
+def _holding(stored_token: str, record: str, now: int) -> Holding | None:
     """Parse a holder. Return None if its lease has expired."""
     parsed = parse_holder(record)
     if parsed.expires <= now:
@@ -217,7 +227,8 @@ def _holding(token: str, record: str, now: int) -> Holding | None:
     # of another primary may be behind.
     is_hidden = payload.renewed and parsed.expires - now > parsed.lease + CLOCK_TOLERANCE_MS
     return Holding(
-        token=token,
+        token=token_of(stored_token),
+        stored_token=stored_token,
         fence_token=parsed.fence_token,
         weight=parsed.weight,
         timeout=seconds(parsed.lease),
@@ -229,6 +240,8 @@ def _holding(token: str, record: str, now: int) -> Holding | None:
         metadata=payload.metadata,
         renewed=payload.renewed and not is_hidden,
         renews_later=payload.renews_later or is_hidden,
+        # Each renewal, also the one that confirms a grant, sets a later end.
+        unconfirmed=parsed.expires - parsed.acquired == GRANT_TTL_MS < parsed.lease,
     )
 
 

@@ -44,18 +44,24 @@ def run(client: Client, flow: Flow[T]) -> T:
 
     An exception of an operation is raised inside the flow, and so is an interrupt.
     """
-    reply, error = None, None
-    while True:
-        try:
-            op = flow.send(reply) if error is None else flow.throw(error)
-            reply, error = _perform(client, op), None
-        except StopIteration as stop:
-            result: T = stop.value
-            return result
-        except BaseException as raised:
-            if getgeneratorstate(flow) == GEN_CLOSED:  # the flow itself raised it
-                raise
-            error = raised
+    reply: Any = None
+    error: BaseException | None = None
+    try:
+        while True:
+            try:
+                op = flow.send(reply) if error is None else flow.throw(error)
+                reply, error = _perform(client, op), None
+            except StopIteration as stop:
+                result: T = stop.value
+                return result
+            except BaseException as raised:
+                if getgeneratorstate(flow) == GEN_CLOSED:  # the flow itself raised it
+                    raise
+                error = raised
+    finally:
+        # The traceback of the error refers to this frame. If this frame referred to the error,
+        # both would keep the lock object until the next garbage collection.
+        error = None
 
 
 async def arun(client: AsyncClient, flow: Flow[T]) -> T:
@@ -212,7 +218,10 @@ def _call(client: Client, call: Call) -> Any:
         command = "EVAL", call.script.source, *rest
         [reply] = transport.call(client, [command], call.limit, urgent=urgent, once=once)
     if isinstance(reply, ResponseError):
-        raise reply
+        try:
+            raise reply
+        finally:
+            del reply  # see `run()`
     return reply
 
 
@@ -234,7 +243,10 @@ async def _acall(client: AsyncClient, call: Call) -> Any:
         command = "EVAL", call.script.source, *rest
         [reply] = await transport.acall(client, [command], call.limit, urgent=urgent, once=once)
     if isinstance(reply, ResponseError):
-        raise reply
+        try:
+            raise reply
+        finally:
+            del reply  # see `run()`
     return reply
 
 
@@ -243,8 +255,8 @@ def _batch(client: Client, batch: Batch) -> list[Any]:
     replies = transport.call(client, [*_by_digest(batch.calls), *wait], batch.limit)
     if NoScriptError in map(type, replies):  # calls that were executed may be repeated
         replies = transport.call(client, [*_by_source(batch.calls), *wait], batch.limit)
-    if not batch.apart and (errors := [each for each in replies if isinstance(each, Exception)]):
-        raise errors[0]
+    if not batch.apart:
+        _raise_first(replies)
     return replies
 
 
@@ -253,9 +265,20 @@ async def _abatch(client: AsyncClient, batch: Batch) -> list[Any]:
     replies = await transport.acall(client, [*_by_digest(batch.calls), *wait], batch.limit)
     if NoScriptError in map(type, replies):  # calls that were executed may be repeated
         replies = await transport.acall(client, [*_by_source(batch.calls), *wait], batch.limit)
-    if not batch.apart and (errors := [each for each in replies if isinstance(each, Exception)]):
-        raise errors[0]
+    if not batch.apart:
+        _raise_first(replies)
     return replies
+
+
+def _raise_first(replies: list[Any]) -> None:
+    """Raise the first error among the replies, if any, and clear them: see `run()`."""
+    errors = [each for each in replies if isinstance(each, Exception)]
+    if errors:
+        replies.clear()
+        try:
+            raise errors[0]
+        finally:
+            del errors
 
 
 def _by_digest(calls: Iterable[Call]) -> list[Command]:

@@ -22,10 +22,13 @@ RenewMode = Literal["renew", "set"]
 @dataclass(slots=True)
 class AcquireRequest:
     """One acquisition: what is sent, and what is known of earlier attempts to send it. Sending it
-    again with the same token is harmless."""
+    again is harmless, because Redis recognises it by its token."""
 
     keys: LockKeys
+
     token: str = field(repr=False)
+    """The stored token. No other request has it, except one that continues this one."""
+
     kind: str
     capacity: int
     weight: int
@@ -84,10 +87,12 @@ def release(
     *,
     at_least_for: float = 0,
     fence_token: int = 0,
+    killed: bool = False,
     reply_timeout: float | None = None,
 ) -> Call:
     """Release a lock and hand it over, or leave its queue."""
-    args = (keys.name, token, round(at_least_for * 1000), fence_token, conf.history)
+    how = "killed" if killed else "released"
+    args = (keys.name, token, round(at_least_for * 1000), fence_token, how, conf.history)
     return Call(RELEASE, keys.all, args, limit=reply_timeout, urgent=True)
 
 
@@ -124,7 +129,7 @@ def raise_fence(
 
 
 def force_release(keys: LockKeys, token: str | None) -> Call:
-    """Release a lock for all of its holders, or for the holder with that token."""
+    """Release a lock for all of its holders, or for the holders with that token."""
     args: tuple[Any, ...] = (keys.name, "" if token is None else f"h:{token}", conf.history)
     # If it was repeated, it could release the next holder, who may hold the lock by then.
     return Call(FORCE, keys.all, args, limit=REPLY_TIMEOUT_SECONDS, urgent=True, once=True)

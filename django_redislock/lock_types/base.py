@@ -57,6 +57,7 @@ from ..names import Template, check_name, is_short_name
 from ..signals import LOCK_SIGNALS
 from ..snapshots import LockInfo
 from ..text import error_text
+from ..tokens import new_stored_token
 from ..validators import Seconds
 from . import errors, signal_dispatch, transactions
 from .calling_task import for_calling_task
@@ -123,6 +124,10 @@ class BaseLock:
     predecessor = ""
     """The token of the hold that `acquire()` takes over, or ""."""
 
+    stored_token = ""
+    """The stored token of each request, if the caller has to release it by that, or "". It must be
+    random."""
+
     on_conflict = ""
     """The caller's reaction if the lock is refused, for the history."""
 
@@ -153,6 +158,9 @@ class BaseLock:
 
     task: Task | None = None
     """The name and id of the Celery task to record as the holder. None means the current one."""
+
+    killed = False
+    """Whether the process of the holder is being terminated, which its release records."""
 
     def __init__(
         self, server: Callable[[], Server], name: str, **options: Unpack[Options]
@@ -275,9 +283,9 @@ class BaseLock:
         Args:
             blocking: Whether to wait. None means the option of the lock.
             blocking_timeout: The maximum wait in seconds. None means the option of the lock.
-            token: The lock token to use instead of a random one. Do not use a token twice at the
-                same time. The cooldown of `at_least_for` counts as use: with the same token,
-                `acquire()` returns False during the cooldown.
+            token: The lock token to use instead of a random one. It is the secret of this hold,
+                and no right to enter: a caller with the token of the holder waits, or is refused,
+                like any other caller.
 
         Raises:
             LockError: The caller holds the lock and would wait for itself, or the name is in use
@@ -462,17 +470,21 @@ class BaseLock:
 
     @ExitMethod
     async def __aexit__(self, *exc: Any, block: object = None) -> None:
-        hold, release_error = self._holds.of_block(self._owner(), block), None
+        hold = self._holds.of_block(self._owner(), block)
+        release_error: BaseException | None = None
         try:
-            await self._aleave(hold)
-        except (Exception, asyncio.CancelledError) as caught:
-            release_error = caught
-        if hold and hold.takes_back_abort(exc[1], release_error):
-            release_error = errors.lost(self.name, "continue with")
-            if exc[1] is not None:
-                raise release_error from exc[1]
-        if release_error:
-            self._raise_or_log(release_error, exc[1])
+            try:
+                await self._aleave(hold)
+            except (Exception, asyncio.CancelledError) as caught:
+                release_error = caught
+            if hold and hold.takes_back_abort(exc[1], release_error):
+                release_error = errors.lost(self.name, "continue with")
+                if exc[1] is not None:
+                    raise release_error from exc[1]
+            if release_error:
+                self._raise_or_log(release_error, exc[1])
+        finally:
+            release_error = None  # see `run()` of the runners
 
     def _raise_or_log(
         self, release_error: BaseException, block_error: BaseException | None
@@ -481,7 +493,10 @@ class BaseLock:
         is_ignored = isinstance(release_error, LockError) and not self.raise_on_release_error
         is_cancelled = isinstance(release_error, asyncio.CancelledError)
         if is_cancelled or (block_error is None and not is_ignored):
-            raise release_error
+            try:
+                raise release_error
+            finally:
+                del release_error  # see `run()` of the runners
         logger.warning(
             "Lock not released at the end of its block: name=%r error=%s",
             *(self.name, error_text(release_error)),
@@ -580,8 +595,7 @@ class BaseLock:
                 return (lease,)
         if own and self._waits_for_itself(own, call):
             raise errors.already_held(self, name, call.owner, own)
-        token = os.urandom(16).hex() if call.token is None else call.token
-        lease = self._new_lease(call, server, name, token)
+        lease = self._new_lease(call, server, name, self._stored_token(call))
         acquired = yield from self._acquire_lease(call, lease, call.wait_until)
         return (lease,) if acquired else ()
 
@@ -590,8 +604,6 @@ class BaseLock:
     ) -> Flow[bool]:
         """Acquire a new lease, and leave nothing behind if that fails."""
         renewer = lease.renewer
-        if call.token is not None:  # a release of an earlier hold may still be under way
-            renewer.cancel_release(lease.keys.name, lease.token)
         request = self._request_for(lease, call)
         try:
             acquired = yield from protocol.acquire(request, deadline)
@@ -622,6 +634,9 @@ class BaseLock:
             yield from self._release_lease(lease, unused=True)
             return False
         return True
+
+    def _stored_token(self, call: AcquireCall) -> str:
+        return self.stored_token or new_stored_token(call.token)
 
     def _new_lease(self, call: AcquireCall, server: Server, name: str, token: str) -> Lease:
         lease = Lease(
@@ -803,6 +818,7 @@ class BaseLock:
                     lease.token,
                     at_least_for=at_least_for,
                     fence_token=lease.fence_token,
+                    killed=self.killed,
                     reply_timeout=lease.reply_timeout
                     or (CLEANUP_TIMEOUT_SECONDS if unused else None),
                 )
@@ -925,7 +941,7 @@ class BaseLock:
             return False
         tokens = {lease.token for lease in hold.leases}
         infos = yield from self._snapshots(self.reply_timeout)
-        held = [any(each.token in tokens for each in info.holders) for info in infos]
+        held = [any(each.stored_token in tokens for each in info.holders) for info in infos]
         return held.count(True) >= self.needed
 
     def _gather(self, flows: Sequence[OnServer[T]], enough: int) -> Flow[list[T | None]]:
@@ -943,7 +959,10 @@ class BaseLock:
             except ResponseError as error:
                 first_error = first_error or error
         if first_error:
-            raise first_error
+            try:
+                raise first_error
+            finally:
+                del first_error  # see `run()` of the runners
         return results
 
     # The servers, the owner and the deadline

@@ -1,6 +1,5 @@
 """A lock on a majority of independent servers."""
 
-import os
 import random
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
@@ -124,7 +123,7 @@ class Quorum(BaseLock):
 
     def _try_acquire(self, call: AcquireCall) -> Flow[Sequence[Lease]]:
         """Return the leases of a majority, or none. Then no lease is left on any server."""
-        token = os.urandom(16).hex() if call.token is None else call.token
+        token = self._stored_token(call)
         call.leases.clear()  # the leases of earlier attempts have ended
         leases = [self._new_lease(call, server, name, token) for server, name in call.targets]
         results = yield from self._request_all(call, leases)
@@ -171,7 +170,7 @@ class Quorum(BaseLock):
         return results
 
     def _is_held(self, infos: Sequence[LockInfo]) -> bool:
-        holders = Counter(holding.token for info in infos for holding in info.holders)
+        holders = Counter(holding.stored_token for info in infos for holding in info.holders)
         return max(holders.values(), default=0) >= self.needed
 
     def _check_failures(self, results: Sequence[object], tolerated: int) -> None:

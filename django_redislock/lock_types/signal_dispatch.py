@@ -21,6 +21,7 @@ from ..signals import (
     lock_released,
     lock_waiting,
 )
+from ..tokens import token_of
 
 if TYPE_CHECKING:
     from .base import AcquireCall, BaseLock
@@ -110,7 +111,7 @@ def report_loss(lease: Lease, found_by_holder: bool) -> None:
             name=lease.keys.name,
             kind=lease.kind,
             acquisition=hold.signals,
-            token=lease.token,
+            token=token_of(lease.token),
             fence_token=lease.fence_token,
         )
         if lock and lock.on_lost == "abort":

@@ -26,6 +26,9 @@
 --              refused  stream, acquisitions that were refused
 --              rates    hash, "<minute> <what>" -> number of events in that minute
 --
+-- A token belongs to one request to acquire a lock. It is random. If the caller chose a token, it is
+-- that token, a colon and a random part, so another request with the chosen token is another caller.
+--
 -- Times are by the clock of the server, in ms since the epoch. `payload` is JSON, stored unread.
 --
 -- In every script the last of KEYS is the prefix `history`, and the last of ARGV is MAX_EVENTS:

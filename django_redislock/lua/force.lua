@@ -1,8 +1,9 @@
 -- Release a lock on behalf of one holder or of all holders, and hand it to the next waiters.
 --
 -- KEYS   lock, queue, waiting, index, inboxes, history
--- ARGV   name, field (of the holder in the lock hash, or '' for all holders. It is not a token,
---        because another program may have written a holder with an empty token), MAX_EVENTS
+-- ARGV   name, field (of the holder in the lock hash, or without the random part that follows a
+--        token that a caller chose, or '' for all holders. It is not a token, because another
+--        program may have written a holder with an empty token), MAX_EVENTS
 --
 -- Reply  the tokens of the holders that were removed
 --
@@ -19,7 +20,9 @@ local removed, last_expires = {}, 0
 local fields = redis.call('HGETALL', lock.key)
 for i = 1, #fields, 2 do
   local token = string.match(fields[i], '^h:(.*)$')
-  if token and (chosen == '' or chosen == fields[i]) then
+  local is_chosen = chosen == '' or chosen == fields[i]
+    or chosen == string.match(fields[i], '^(h:[^:]*):')
+  if token and is_chosen then
     redis.call('HDEL', lock.key, fields[i])
     local weight, expires, _, _, _, lease = parse_holder(fields[i + 1])
     if weight then

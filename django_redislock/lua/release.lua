@@ -3,10 +3,11 @@
 -- KEYS   lock, queue, waiting, index, inboxes, history
 -- ARGV   name, token, at_least (ms from the acquisition for which the lock stays unavailable),
 --        fence (the fencing token of the hold, or 0: if the token does not hold the lock, this
---        hold is recorded as lost), MAX_EVENTS
+--        hold is recorded as lost), how (how the hold ended: 'released', or 'killed': its holder is
+--        dead), MAX_EVENTS
 --
--- Reply  1  The token held the lock and no longer does. This is also the reply if the same hold was
---           released in the last minute, as far as the history knows, so a retry is harmless.
+-- Reply  1  The token held the lock and no longer does. This is also the reply if the same hold ended
+--           in this way in the last minute, as far as the history knows, so a retry is harmless.
 --        0  The token did not hold the lock. It is not in the queue either.
 --
 -- Also records the end of the hold.
@@ -14,15 +15,15 @@
 --> _lock.lua
 --> _events.lua
 
-local name, token, at_least, fence = unpack(ARGV)
+local name, token, at_least, fence, how = unpack(ARGV)
 local key, queue, _, index, _, history = unpack(KEYS)
 
 -- Fast path: the token is the only holder, and nobody waits.
-if at_least == '0' and redis.call('EXISTS', queue) == 0 then
+if how == 'released' and at_least == '0' and redis.call('EXISTS', queue) == 0 then
   local kind, used, record = unpack(redis.call('HMGET', key, 'kind', 'used', 'h:' .. token))
   local weight, expires, _, _, _, lease = parse_holder(record)
   if weight and expires > now and lease > 0 and weight == tonumber(used) then
-    record_end(history, name, kind or '', token, record, 'released', now_ms)
+    record_end(history, name, kind or '', token, record, how, now_ms)
     redis.call('DEL', key)
     redis.call('ZREM', index, name)
     return 1
@@ -70,8 +71,9 @@ if not lock.holder then
     grant_to_waiters(lock)
   end
   if fence ~= '0' and MAX_EVENTS ~= '0' then
-    local _, event = event_of_hold('ended', now - MINUTE_MS, MAX_EVENTS)
-    if event and event[HOW] == 'released' then return 1 end
+    local stream = how == 'released' and 'ended' or 'broken'
+    local _, event = event_of_hold(stream, now - MINUTE_MS, MAX_EVENTS)
+    if event and event[HOW] == how then return 1 end
     record_loss()
   end
   remove_expired_locks(index, string.sub(key, 1, #key - #name), history)
@@ -79,7 +81,11 @@ if not lock.holder then
 end
 
 local holder = lock.holder
-record_end(history, name, lock.kind, token, holder.record, 'released', now_ms)
+if how == 'released' then
+  record_end(history, name, lock.kind, token, holder.record, how, now_ms)
+else
+  record_break(lock, token, holder.record, how, now)
+end
 
 local acquired = math.min(tonumber(holder.acquired), now) -- the clock may have been set back
 local cooldown_ends = acquired + tonumber(at_least)

@@ -40,10 +40,10 @@ EVENT_HEADER = ("AT", "OUTCOME", "NAME", "HELD", "WAITED", "HOLDER", "TASK", "FE
 KNOWN_NAMES, MAX_SUGGESTIONS = 1000, 3
 """How many names are compared with an unknown one, and how many are suggested."""
 
-OUTCOMES = ("released", "passed", "expired", "lost", "forced", "refused", "skipped")
+OUTCOMES = ("released", "passed", "expired", "lost", "forced", "killed", "refused", "skipped")
 """How an event can have ended; see `Event.outcome`."""
 
-SEVERITIES = {"expired": "WARNING", "lost": "ERROR", "forced": "ERROR"}
+SEVERITIES = {"expired": "WARNING", "killed": "WARNING", "lost": "ERROR", "forced": "ERROR"}
 """The style of Django for an outcome, if it has one."""
 
 
@@ -56,12 +56,15 @@ def lock_cells(info: LockInfo) -> tuple[str, ...]:
         return name, state, kind, "-", "-", "-", "-", waiters, "-"
     others = f" (+{len(info.holders) - 1})" if len(info.holders) > 1 else ""
     holder, task = holder_text(held) + others, task_text(held) or "-"
-    times = short_duration(age(held)), short_duration(held.ttl)
+    left = "-" if held.unconfirmed else short_duration(held.ttl)
+    times = short_duration(age(held)), left
     return name, state, kind, holder, task, *times, waiters, str(held.fence_token)
 
 
 def renewal_text(holding: Holding) -> str:
     """Return in a few words whether the lease is renewed."""
+    if holding.unconfirmed:
+        return "handed over, not confirmed yet"
     if was_renewed(holding):
         return f"renewed {short_duration(holding.since_renewal)} ago"
     if holding.renewed:

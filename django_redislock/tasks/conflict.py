@@ -8,13 +8,21 @@ from django_redislock.exceptions import AlreadyRunning
 from django_redislock.identity import complete_id, recorded_id
 from django_redislock.lock_state import is_queued
 from django_redislock.lock_types.signal_dispatch import send
+from django_redislock.names import short_repr
 from django_redislock.signals import task_skipped
 from django_redislock.snapshots import Holding, LockInfo
-from django_redislock.text import holder_text, short_duration
+from django_redislock.text import holder_text, printable, short_duration
 
 from .single import Call
 
 logger = logging.getLogger("django_redislock")
+
+SIMULATED = "simulated"
+"""In the metadata of the queue lock of a task that exists only in a test."""
+
+
+_warned: set[str] = set()
+"""The names of the tasks that were skipped because of another task, which is logged once."""
 
 
 class Conflict:
@@ -67,6 +75,16 @@ class Conflict:
             return False
         return is_queued(self.holding) and len(self.info.holders) >= limit
 
+    @property
+    def queue_locks(self) -> list[Holding]:
+        """The queue locks of other tasks, which may have ended without releasing them."""
+        holders = self.info.holders if self.info else ()
+        return [
+            each
+            for each in holders
+            if is_queued(each) and not self._is_itself(each) and not each.metadata.get(SIMULATED)
+        ]
+
     def skip(self) -> None:
         """Log a warning and send `task_skipped`. The task then completes without running."""
         call, error = self.call, self.error
@@ -74,8 +92,9 @@ class Conflict:
         if error.in_cooldown and error.expires_in is not None:
             reason = f"cooldown={short_duration(error.expires_in)}"
         else:
-            reason = f"holder={error.task_id or error.held_by or 'unknown'!r}"
+            reason = f"holder={short_repr(error.task_id or error.held_by or 'unknown')}"
         logger.warning("%s: task=%s name=%r %s", event, call, self.name, reason)
+        self._warn_about_another_task()
         send(
             task_skipped,
             sender=call.single.decorated if call.task is None else call.task,
@@ -85,6 +104,17 @@ class Conflict:
             args=call.sent_args,
             kwargs=call.kwargs,
         )
+
+    def _warn_about_another_task(self) -> None:
+        """Log once that the holder is another task with the same lock."""
+        other = self.holding.holder.task_name if self.holding else None
+        name = self.call.task_name
+        if name and other and other != name and name not in _warned:
+            _warned.add(name)
+            logger.warning(
+                "Skipped because of another task, so its work is lost: task=%s other=%s name=%r",
+                *(name, printable(other), self.name),
+            )
 
     def _rank(self, holding: Holding) -> tuple[bool, bool, bool]:
         """Return which holder is named if there are several, from the most important reason on."""

@@ -29,6 +29,8 @@ def frameworks() -> list[Any]:
     - ``decorate(options, task)`` returns the task that runs as a single instance.
     - ``execution(single, args, kwargs)`` returns the `Execution` of a call, or None if the call is
       not for a task of the framework.
+    - ``was_skipped(result)`` returns whether a task was skipped, or None if the result is not one
+      of the framework.
     """
     paths = ["django_redislock.tasks.django"]
     if find_spec("celery"):

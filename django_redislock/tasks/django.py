@@ -17,27 +17,29 @@ from functools import lru_cache, partial
 from importlib import import_module
 from itertools import takewhile
 from secrets import token_hex
+from threading import Thread
 from typing import Any
 
 from asgiref.sync import sync_to_async
 from django.core.checks import Error, register
 from django.core.exceptions import ImproperlyConfigured
-from django.db import transaction
+from django.db import connections, transaction
 from django.utils import timezone
 from django.utils.module_loading import import_string
 from redis.exceptions import RedisError
 
 from django_redislock import clock
-from django_redislock.identity import running_task
+from django_redislock.identity import complete_id, running_task
 from django_redislock.lock_types import QueueLock
 from django_redislock.snapshots import Holding
-from django_redislock.text import error_text
+from django_redislock.text import age, error_text, printable
 
 from .conflict import Conflict
 from .decorator import decorated, wrap
 from .execution import Execution
 from .options import Options
 from .single import Call, Single, marked
+from .transactions import TRANSACTION_SECONDS, on_end
 
 logger = logging.getLogger("django_redislock")
 
@@ -51,11 +53,11 @@ for name in ("django.tasks", "django_tasks"):
         PACKAGES.append(import_module(name))
 
 TASK_CLASSES = tuple(package.base.Task for package in PACKAGES)
+RESULT_CLASSES = tuple(package.base.TaskResult for package in PACKAGES)
 
-NO_RESULT = (
-    NotImplementedError,
-    *(package.exceptions.TaskResultDoesNotExist for package in PACKAGES),
-)
+NO_SUCH_RESULT = tuple(package.exceptions.TaskResultDoesNotExist for package in PACKAGES)
+
+NO_RESULT = NotImplementedError, *NO_SUCH_RESULT
 
 MAX_RUNS = 1000
 """The limit of `runs`, because a backend may not report an end. It is Python's recursion limit."""
@@ -64,15 +66,10 @@ SKIPPED = "redislock_skipped"
 """The key in the return value of a skipped task. Its value is the reason."""
 
 
-def was_skipped(result: Any) -> bool:
-    """Return whether a task of `django.tasks` was skipped, because another instance ran.
-
-    Args:
-        result: The `TaskResult`. If the task has not ended, refresh it first.
-
-    Returns:
-        Whether it was skipped. False if the task has not ended, or has failed.
-    """
+def was_skipped(result: Any) -> bool | None:
+    """Return whether a task was skipped, or None if this is not a result of `django.tasks`."""
+    if not isinstance(result, RESULT_CLASSES):
+        return None
     if result.status != "SUCCESSFUL":
         return False
     return isinstance(result.return_value, dict) and SKIPPED in result.return_value
@@ -128,8 +125,12 @@ being_sent: ContextVar[str] = ContextVar("django_redislock_being_sent", default=
 SENDING_SECONDS = 10
 """The lease of the queue lock until the wrapped backend has enqueued the task."""
 
-TRANSACTION_SECONDS = 60
-"""The lease of a queue lock until the commit of the transaction that enqueues the task."""
+UNCOMMITTED = "uncommitted"
+"""In the metadata of a queue lock: whether the task was enqueued in a transaction, so that other
+processes may not see it yet."""
+
+REPLICATION_SECONDS = 1.0
+"""How long a task that was enqueued may be missing in a replica of the database."""
 
 POLL_SECONDS = 0.02
 
@@ -312,8 +313,18 @@ class QueueLocks:
         sending = QueueLock(single.lock(name, call), token, (call.name, None), sending=True)
         while not sending.acquire(SENDING_SECONDS):
             holders_with_ids(single, name)
-            if conflict.look():  # else it was released in the meantime
+            if not conflict.look():  # it was released in the meantime
+                continue
+            ended = self._ended_queue_lock(conflict)
+            if ended is None:
                 return self._give_way(conflict, task, enqueue)
+            if sending.take_over(ended.token, SENDING_SECONDS):
+                task_id = printable(ended.holder.task_id)
+                logger.info(
+                    "Queue lock taken over from a task that has ended: name=%r task=%s by=%s",
+                    *(name, task_id, call),
+                )
+                break
         before, is_queued = being_sent.set(token), False
         try:
             result = enqueue()
@@ -324,7 +335,9 @@ class QueueLocks:
                 with suppress(RedisError):  # it expires
                     sending.release()
         if is_queued:
-            _keep(sending, replace(call, task_id=str(result.id)), task.run_after)
+            get_result = partial(self.get_result, result.id)  # type: ignore[attr-defined]
+            call = replace(call, task_id=str(result.id))
+            _keep(sending, call, task.run_after, get_result)
         return result
 
     async def aenqueue(self, task: Any, args: Any, kwargs: Any) -> Any:
@@ -333,6 +346,29 @@ class QueueLocks:
         if single is None or not single.options.locking.when_sent:
             return await super().aenqueue(task, args, kwargs)  # type: ignore[misc]  # a mixin
         return await sync_to_async(self.enqueue)(task, args, kwargs)
+
+    def _ended_queue_lock(self, conflict: Conflict) -> Holding | None:
+        """Return a queue lock whose task has ended, or was deleted before it ran."""
+        return next((each for each in conflict.queue_locks if self._has_ended(each)), None)
+
+    def _has_ended(self, queue_lock: Holding) -> bool:
+        if not self.supports_get_result:  # type: ignore[attr-defined]  # a mixin
+            return False
+        task_id = complete_id(queue_lock.holder.task_id)
+        until = clock.now() + REPLICATION_SECONDS - age(queue_lock)
+        while True:
+            try:
+                result = self.get_result(task_id)  # type: ignore[attr-defined]  # a mixin
+            except NO_SUCH_RESULT:
+                if is_uncommitted(queue_lock):
+                    return False
+                if clock.now() >= until:
+                    return True
+            except Exception:  # it is unreachable
+                return False
+            else:
+                return bool(result.is_finished)
+            time.sleep(POLL_SECONDS)
 
     def _give_way(self, conflict: Conflict, task: Any, enqueue: Callable[[], Any]) -> Any:
         """Return the result of the other task, unless `on_conflict` says something else."""
@@ -360,20 +396,59 @@ class QueueLocks:
             )
 
 
-def _keep(sending: QueueLock, call: Call, run_after: datetime | None) -> None:
+def _keep(
+    sending: QueueLock, call: Call, run_after: datetime | None, get_result: Callable[[], Any]
+) -> None:
     """Pass the queue lock on to the id of the task, until it is due."""
     queue_lock = call.single.queue_lock(sending.lock, call)
     seconds = call.single.options.max_queue_seconds
     if run_after:
         seconds += max(0.0, (run_after - timezone.now()).total_seconds())
-    is_uncommitted = transaction.get_connection().in_atomic_block
+    in_transaction = transaction.get_connection().in_atomic_block
+    if in_transaction:
+        queue_lock.metadata[UNCOMMITTED] = True
     try:
         # A rollback can make the task disappear.
-        queue_lock.take_over(sending.token, TRANSACTION_SECONDS if is_uncommitted else seconds)
+        queue_lock.take_over(sending.token, TRANSACTION_SECONDS if in_transaction else seconds)
     except RedisError as error:  # the task is enqueued
         logger.warning(
             "Queue lock not kept: task=%s name=%r error=%s",
             *(call.name, queue_lock.lock.name, error_text(error)),
         )
-    if is_uncommitted:
-        transaction.on_commit(partial(queue_lock.set_lease, seconds), robust=True)
+    if in_transaction:
+        on_end(partial(_transaction_ended, queue_lock, seconds, get_result))
+
+
+def _transaction_ended(
+    queue_lock: QueueLock, seconds: float, get_result: Callable[[], Any], committed: bool
+) -> None:
+    if committed:
+        queue_lock.set_lease(seconds)
+        return
+    with suppress(RuntimeError):  # the interpreter shuts down, or the system has no thread left
+        Thread(target=_release_if_unknown, args=(queue_lock, get_result), daemon=True).start()
+
+
+def _release_if_unknown(queue_lock: QueueLock, get_result: Callable[[], Any]) -> None:
+    """Release the queue lock of a task that a rollback has deleted.
+
+    A backend outside the database has enqueued it nevertheless.
+    """
+    try:
+        get_result()
+    except NO_SUCH_RESULT:
+        with suppress(RedisError):  # it is retried in the background
+            queue_lock.release()
+    except Exception:  # noqa: S110  unknown, and the lease expires soon
+        pass
+    finally:
+        connections.close_all()
+
+
+def is_uncommitted(queue_lock: Holding) -> bool:
+    """Return whether the transaction that enqueued the task may still be open.
+
+    After its commit the lease is longer.
+    """
+    lease = (queue_lock.expires_at - queue_lock.acquired_at).total_seconds()
+    return bool(queue_lock.metadata.get(UNCOMMITTED)) and lease <= TRANSACTION_SECONDS + 1

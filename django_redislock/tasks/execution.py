@@ -1,7 +1,7 @@
 """One execution of a single-instance function under its lock."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from functools import partial
 from typing import Any
@@ -12,6 +12,7 @@ from redis.exceptions import RedisError
 from django_redislock.exceptions import LockError, LockLost, LockNotOwnedError
 from django_redislock.introspection import reject_deferred_result
 from django_redislock.lock_types import BaseLock
+from django_redislock.snapshots import Holding
 from django_redislock.text import error_text
 
 from .abort import Abort
@@ -19,6 +20,9 @@ from .conflict import Conflict
 from .single import Call
 
 logger = logging.getLogger("django_redislock")
+
+MAX_ATTEMPTS = 100
+"""How often other tasks can take the queue lock of a task that has ended, while this one tries."""
 
 _held: ContextVar[tuple[tuple[str, BaseLock], ...]] = ContextVar(
     "django_redislock_held", default=()
@@ -50,6 +54,9 @@ class Execution:
     must_run = False
     """Whether the call must not be skipped because of another queued one."""
 
+    kept_metadata: Mapping[str, Any] = {}
+    """The metadata of the queue lock that the lock becomes if it is kept."""
+
     def __init__(self, call: Call) -> None:
         self.call, self.single, self.options = call, call.single, call.single.options
         self.alias, self.name = self.single.manager.alias, self.single.name_of(call)
@@ -79,9 +86,7 @@ class Execution:
             after_queue = await sync_to_async(self._after_queue)()
             return self._settle(after_queue) if after_queue else await self._acall_function()
         lock = self.single.lock(self.name, self.call, self.options.on_lost)
-        if not await self._aacquires(lock):
-            conflict = Conflict(self.call, self.name)
-            await sync_to_async(conflict.look)()
+        if conflict := await self._aacquire_or_conflict(lock):
             return self._settle(conflict)
         before = _held.set((*_held.get(), (self.alias, lock)))
         try:
@@ -126,6 +131,7 @@ class Execution:
                 kept = self._seconds_kept(lock, None)
                 return result
         except BaseException as error:
+            lock.killed = self._is_terminated(error)
             kept = self._seconds_kept(lock, error)
             raise
         finally:
@@ -136,11 +142,38 @@ class Execution:
 
     def _acquire_or_conflict(self, lock: BaseLock) -> Conflict | None:
         """Acquire the lock, or return the conflict with its holder."""
-        if self._acquires(lock, blocking=self.waits):
-            return None
-        conflict = Conflict(self.call, self.name)
-        conflict.look()
+        for _ in range(MAX_ATTEMPTS):
+            if self._acquires(lock, blocking=self.waits):
+                return None
+            conflict = Conflict(self.call, self.name)
+            conflict.look()
+            if not self._may_take_over(lock, conflict):
+                break
         return conflict
+
+    async def _aacquire_or_conflict(self, lock: BaseLock) -> Conflict | None:
+        """Async version of `_acquire_or_conflict()`."""
+        for _ in range(MAX_ATTEMPTS):
+            if await self._aacquires(lock):
+                return None
+            conflict = Conflict(self.call, self.name)
+            await sync_to_async(conflict.look)()
+            if not await sync_to_async(self._may_take_over)(lock, conflict):
+                break
+        return conflict
+
+    def _may_take_over(self, lock: BaseLock, conflict: Conflict) -> bool:
+        """Let the next acquisition take over the queue lock of a task that has ended, and return
+        whether there is one."""
+        ended = self._ended_queue_lock(conflict)
+        if ended is None:
+            return False
+        lock.predecessor = ended.token
+        return True
+
+    def _ended_queue_lock(self, conflict: Conflict) -> Holding | None:
+        """Return a queue lock of another task that has ended, if the framework knows that."""
+        return None
 
     def _acquires(self, lock: BaseLock, *, blocking: bool = False) -> bool:
         """Acquire a lock, or take over the queue lock of this message.
@@ -189,9 +222,15 @@ class Execution:
         if was_held or self.must_run:
             return None
         conflict = Conflict(self.call, self.queue_lock_name)
-        return conflict if conflict.look() else None
+        if not conflict.look() or self._ended_queue_lock(conflict):
+            return None
+        return conflict
 
     # Release
+
+    def _is_terminated(self, error: BaseException) -> bool:
+        """Return whether the function ended because its process is being terminated."""
+        return False
 
     def _seconds_kept(self, lock: BaseLock, error: BaseException | None) -> float:
         """Return for how many seconds the lock is kept for the task's next execution."""
@@ -201,7 +240,9 @@ class Execution:
         """Release the lock, or pass it on to the queue lock of the task's next execution."""
         try:
             if kept and self.call.task_id:
-                self.single.queue_lock(lock, self.call).inherit(kept)
+                queue_lock = self.single.queue_lock(lock, self.call)
+                queue_lock.metadata |= self.kept_metadata
+                queue_lock.inherit(kept)
             else:
                 lock.release()
         except RedisError as error:

@@ -15,6 +15,7 @@ from uuid import UUID
 from django.core.exceptions import ImproperlyConfigured
 from django.db.models import Model
 from django.utils.duration import duration_iso_string
+from django.utils.functional import Promise
 
 from django_redislock.names import arguments
 
@@ -116,6 +117,8 @@ def text_of(value: object) -> str:
             return f"{type(value).__qualname__}.{value.name or value.value}"
         case Model():
             return _model_text(value)
+        case Promise():  # a lazy text, which Celery sends as text
+            return _quoted(str(value))
     raise TypeError(
         f"{type(value).__module__}.{type(value).__qualname__} is not supported."
         " Pass an identifier instead, such as a primary key, or use key=."

@@ -10,7 +10,6 @@ from django.conf import settings
 from django_redislock import validators
 from django_redislock.conf import conf
 from django_redislock.names import short_repr
-from django_redislock.redaction import without_secrets
 from django_redislock.validators import Seconds
 
 QUEUE_TIMEOUT_SECONDS = 3600.0
@@ -76,7 +75,7 @@ def _cache_alias(option: str, value: Any) -> str:
     alias: str = _str(option, value)
     if settings.configured and alias not in settings.CACHES:
         known = ", ".join(map(repr, settings.CACHES))
-        name = without_secrets(short_repr(alias))
+        name = short_repr(alias)
         raise ValueError(f"{option}={name} is not a cache alias. CACHES has: {known}")
     return alias
 

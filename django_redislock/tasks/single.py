@@ -16,6 +16,7 @@ from django.utils.crypto import constant_time_compare, salted_hmac
 from redis.exceptions import RedisError
 
 from django_redislock import validators
+from django_redislock.identity import recorded_id
 from django_redislock.introspection import is_async, signature_of
 from django_redislock.lock_types import BaseLock, Mutex, QueueLock, Semaphore
 from django_redislock.manager import locks
@@ -80,7 +81,8 @@ class Call:
 
     def __str__(self) -> str:
         # A sender can choose the id.
-        return f"{self.name}[{printable(self.task_id)}]" if self.task_id else self.name
+        task_id = printable(recorded_id(str(self.task_id)))
+        return f"{self.name}[{task_id}]" if self.task_id else self.name
 
 
 class Single:
@@ -189,8 +191,14 @@ class Single:
         try:
             if taken:
                 self.release_queue_lock(taken, call)
-            name = self.name_of(call)
-            for each in {name, self.queue_lock_name(name)} - {taken}:
+            try:
+                name = self.name_of(call)
+                names = {name, self.queue_lock_name(name)} - {taken}
+            except Exception:
+                if not taken:
+                    raise
+                names = set()  # what it took when it was sent is released
+            for each in names:
                 self.release_queue_lock(each, call)
         except Exception as error:
             logger.error(

@@ -179,4 +179,4 @@ def _moved(alias: str, server: EmbeddedServer, number: int) -> dict[str, Any]:
 
 
 def _url(server: EmbeddedServer, number: int) -> str:
-    return f"redis://{server.address}/{number}"
+    return f"{server.url.rpartition('/')[0]}/{number}"

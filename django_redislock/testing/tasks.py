@@ -12,6 +12,7 @@ from .. import validators
 from ..exceptions import AlreadyRunning
 from ..names import short_repr
 from ..signals import task_skipped
+from ..tasks.conflict import SIMULATED
 from ..tasks.django import call_of
 from ..tasks.single import Call, marked
 from ..text import printable
@@ -87,6 +88,7 @@ def _hold_for(stack: ExitStack, call: Call) -> Other:
         return Other(name, task_id)
     queue_lock_name = single.queue_lock_name(name)
     queue_lock = single.queue_lock(single.lock(queue_lock_name, call), call)
+    queue_lock.metadata[SIMULATED] = True
     if not queue_lock.acquire(single.options.max_queue_seconds):
         raise not_free(queue_lock_name)
     stack.callback(queue_lock.release)

@@ -5,6 +5,12 @@ that it holds the lock. It ends with the first of these: the client begins to re
 learns that the lock is lost, its lease expires on its own clock (`lock.lost` becomes true), or it
 dies. Beliefs that exceed the capacity of a lock at the same time are an **overlap**.
 
+A **section** is what the client did, whatever its lease: the period from the return of `acquire`
+until its code begins to release the lock, looks and sees that the lock is lost, or dies. A client
+that was paused past its lease believes nothing any more, so its belief ends in time by definition,
+but its section goes on, and it may write. Overlaps of sections are counted as well. The clock is
+the same for all processes of the machine.
+
 A write is **stale** if a later holder wrote before it. The order of holders follows from the times
 at which clients acquired the lock, not from their fencing tokens, which may be wrong. If a client
 learns of its acquisition while its lease lasts, its place in the order is known. If it learns of
@@ -57,6 +63,8 @@ class Hold:
     lease: float = 0.0  # longest lease in seconds that a renewal set
     looked: float = -math.inf  # last check at which the lock was held
     ended: float = math.inf  # when the client died, began to release, or learned of the loss
+    entered: float = math.inf  # when `acquire` returned to the client's code
+    left: float = math.inf  # when that code began to release or saw the loss, or the client died
     released: float | None = None  # when the release had certainly ended
     lost: float | None = None  # when the client first learned that the lock is lost or not owned
     lost_after: float = 0.0  # seconds from the lease's deadline at that time to `lost`
@@ -67,6 +75,15 @@ class Hold:
     def until(self) -> float:
         """The end of the client's belief."""
         return max(min(self.ended, self.deadline), self.looked)
+
+    @property
+    def belief(self) -> "Span":
+        return Span(self.began, self.until)
+
+    @property
+    def section(self) -> "Span":
+        """What the client did."""
+        return Span(self.entered, self.left)
 
     @property
     def gone(self) -> float:
@@ -125,6 +142,8 @@ class Findings:
     # of it before. Without holders that were paused, were releasing, or never believed.
     reported_after: list[float]
     overlaps: list[str] = field(default_factory=list)
+    # Overlaps of sections. Only a fencing token protects against these.
+    overlaps_of_sections: list[str] = field(default_factory=list)
     stale: list[str] = field(default_factory=list)
     stale_without_fence: list[str] = field(default_factory=list)
     # Refused writes of the last holder.
@@ -158,6 +177,7 @@ def check(
     )
     for holds in history.by_lock.values():
         found.overlaps += overlaps(holds)
+        found.overlaps_of_sections += overlaps(holds, attrgetter("section"))
         found.fences += fences_that_did_not_grow(holds, history)
         found.overtakings += overtakings(holds, history)
     found.lost_wakeups += lost_wakeups(history, wake_within)
@@ -171,12 +191,15 @@ def check(
 # Violations
 
 
-def overlaps(holds: Iterable[Hold]) -> Iterator[str]:
+def overlaps(
+    holds: Iterable[Hold], span_of: Callable[[Hold], "Span"] = attrgetter("belief")
+) -> Iterator[str]:
     inside: list[Hold] = []
-    for hold in sorted(holds, key=BEGAN):
-        if hold.until <= hold.began:
+    for hold in sorted(holds, key=span_of):
+        span = span_of(hold)
+        if span.end <= span.begin:
             continue
-        inside = [each for each in inside if each.until > hold.began]
+        inside = [each for each in inside if span_of(each).end > span.begin]
         if sum(each.weight for each in inside) + hold.weight > hold.capacity:
             yield f"{hold.lock}: {hold} while {', '.join(map(str, inside))}"
         inside.append(hold)
@@ -351,6 +374,10 @@ class History:
             if hold := by_token.get((event.get("lock"), event.get("token"))):
                 _note(hold, event)
         self.holds = list(by_token.values())
+        last = {event["who"]: event["t"] for event in sorted(events, key=TIME)}
+        for hold in self.holds:
+            # A client that neither releases nor dies is inside at least until its last event.
+            hold.left = min(hold.left, max(last[hold.who], hold.entered))
         for event in self.of("taken"):
             self._note_taken(event)
         self.holds.sort(key=BEGAN)
@@ -460,15 +487,20 @@ def _spans(events: Iterable[Event], begins: str, end: float) -> Iterator[Span]:
 def _holds(events: Iterable[Event], dead: float) -> Iterator[Hold]:
     names = ("who", "lock", "token", "fence", "weight", "capacity", "asked")
     queued: float | None = None
+    hold: Hold | None = None
     for event in events:
         match event["what"]:
             case "want":
                 queued = None
+                if hold:  # its code has moved on, even if it never released
+                    hold.left = min(hold.left, event["t"])
             case "queued":
                 queued = event["t"]
             case "held":
                 facts = {name: event[name] for name in names}
-                yield Hold(began=event["t"], queued=queued, ended=dead, dead=dead, **facts)
+                facts |= {"entered": event["t"], "left": dead}
+                hold = Hold(began=event["t"], queued=queued, ended=dead, dead=dead, **facts)
+                yield hold
 
 
 def _note(hold: Hold, event: Event) -> None:
@@ -481,6 +513,8 @@ def _note(hold: Hold, event: Event) -> None:
             hold.lease = max(hold.lease, hold.deadline - t)
         case "lost":
             hold.ended = min(hold.ended, t)
+            if event.get("seen"):
+                hold.left = min(hold.left, t)
             _lose(hold, t)
         case "error":
             hold.released = t
@@ -488,6 +522,7 @@ def _note(hold: Hold, event: Event) -> None:
                 _lose(hold, t)
         case "release":
             hold.ended = min(hold.ended, t)
+            hold.left = min(hold.left, t)
         case "checked":
             hold.looked = t
         case "released":

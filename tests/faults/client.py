@@ -191,7 +191,7 @@ def check(client: Client, lock: str) -> bool:
     """Return whether the lock is still held, as far as its holder knows."""
     held, began = client.held[lock], now()
     if held.lost:
-        client.log.write("lost", lock=lock, token=held.token)
+        client.log.write("lost", lock=lock, token=held.token, seen=True)
         return False
     client.log.write("checked", t=began, lock=lock, token=held.token)
     return True

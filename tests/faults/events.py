@@ -11,7 +11,8 @@ Events of a client
     - ``kept``, with `token`, `deadline` (the new end of the lease) and `sent` (the time of the
       request): the lease was set or renewed
     - ``checked``, with `token`: the client checked the lock, and held it at `t`
-    - ``lost``, with `token`: the client learned of the loss
+    - ``lost``, with `token`: the client learned of the loss. With `seen`, its code looked, and
+      stops; without, the package noticed, and the code continues
     - ``release``, with `token`: the release begins; ``released``: it has ended
     - ``error``, with `during`, `type`, `text`, and `token` if a release failed
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Self
+from urllib.parse import urlsplit
 
 from django_redislock.lua import Script
 
@@ -90,6 +91,12 @@ class Proxy:
     @property
     def address(self) -> tuple[str, int]:
         return "127.0.0.1", self.port
+
+    def through(self, url: str) -> str:
+        """Return the address of a server with this proxy in its place."""
+        parts = urlsplit(url)
+        user = f"{parts.username or ''}:{parts.password}@" if parts.password else ""
+        return parts._replace(netloc=f"{user}127.0.0.1:{self.port}").geturl()
 
     @property
     def url(self) -> str:

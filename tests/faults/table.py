@@ -15,7 +15,8 @@ BEGIN = "<!-- faults: written by `make faults` -->"
 END = "<!-- faults: end -->"
 
 HEAD = (
-    *("Scenario", "Servers", "Runs", "Acquisitions", "Faults injected", "Overlaps"),
+    *("Scenario", "Servers", "Runs", "Acquisitions", "Faults injected"),
+    *("Overlaps, believed", "Overlaps, did"),
     *("Stale writes with fencing token", "Stale writes without"),
     *("Worst time until free", "Lost wake-ups", "Leftovers"),
 )
@@ -36,14 +37,15 @@ class Row:
         numbers = [
             f"{number:,}"
             for number in (
-                *(self.runs, len(found.holds), len(found.faults), len(found.overlaps)),
+                *(self.runs, len(found.holds), len(found.faults)),
+                *(len(found.overlaps), len(found.overlaps_of_sections)),
                 *(len(found.stale), len(found.stale_without_fence), len(found.lost_wakeups)),
                 len(found.leftovers) + len(found.phantoms),
             )
         ]
         if not self.scenario.is_exclusive:
             numbers[3] += " (not promised)"
-        numbers.insert(6, "" if worst is None else f"{worst:.2f} s")
+        numbers.insert(7, "" if worst is None else f"{worst:.2f} s")
         return (self.scenario.label, ", ".join(self.servers), *numbers)
 
 

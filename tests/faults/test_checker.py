@@ -71,6 +71,7 @@ def history():
 
 
 NOT_WRONG = {"holds", "faults", "errors", "until_free", "handovers", "reported_after"}
+NOT_WRONG |= {"overlaps_of_sections"}  # a paused client may do something after its lease
 WRONG = {field.name for field in fields(Findings)} - NOT_WRONG
 
 
@@ -110,6 +111,36 @@ def test_a_renewal_or_a_check_extends_the_belief(history, what):
     if what == "checked":
         history.note("a", "checked", token=token)
     assert len(history.found().overlaps) == 1
+
+
+@pytest.mark.parametrize("how", ["writes", "is paused", "has learned of the loss"])
+def test_a_client_that_works_on_after_its_lease_overlaps_in_fact(history, how):
+    """Its belief ends with its lease, by definition. So only its section tells what it did."""
+    token = history.hold("a", 1, lease=0.5)
+    if how == "has learned of the loss":
+        history.note("a", "lost", token=token)
+    other = history.hold("b", 2)
+    if how == "writes":
+        history.write("a", 1)
+    history.release("b", other)
+    history.release("a", token)
+    found = history.found()
+    assert found.overlaps == []
+    assert len(found.overlaps_of_sections) == 1
+
+
+@pytest.mark.parametrize("how", ["releases", "sees the loss", "is killed"])
+def test_a_client_that_leaves_in_time_does_not_overlap_in_fact(history, how):
+    token = history.hold("a", 1, lease=0.5)
+    if how == "releases":
+        history.release("a", token)
+    elif how == "sees the loss":
+        history.note("a", "lost", token=token, seen=True)
+    else:
+        history.kill("a")
+    history.now += 2
+    history.release("b", history.hold("b", 2))
+    assert history.found().overlaps_of_sections == []
 
 
 def test_readers_hold_together_and_a_writer_alone(history):

@@ -1,4 +1,4 @@
-"""An authority of our own, and what it certified: a server at 127.0.0.1, and a client."""
+"""An authority of our own, and what it certified: a server, and a client."""
 
 import tempfile
 import weakref
@@ -13,7 +13,8 @@ class Certificates:
     """Files in a folder that goes with the object.
 
     `server` are lines of a server's config file; `shown` are options of a redis-py client that
-    shows a certificate (for ``tls_auth_clients="yes"``).
+    shows a certificate (for ``tls_auth_clients="yes"``). `other_host` is the chain and the key of
+    another server.
     """
 
     def __init__(self) -> None:
@@ -29,6 +30,7 @@ class Certificates:
             "tls_ca_cert_file": ca,
             "tls_auth_clients": "no",
         }
+        self.other_host = self._issue(authority, "other.test")
         certificate, key = self._issue(authority, "client.test")
         self.shown: dict[str, Any] = {
             "ssl_ca_certs": str(ca),

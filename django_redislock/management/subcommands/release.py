@@ -30,7 +30,7 @@ class Hold(NamedTuple):
     """A hold to release, and the text of its line."""
 
     name: str
-    token: str
+    stored_token: str
     text: str
     state: LockState
 
@@ -39,7 +39,7 @@ class Hold(NamedTuple):
         text = hold_text(info.name, holding)
         if info.kind == "quorum":
             text += f". {quorum_text()}"
-        return cls(info.name, holding.token, text, state_of_holding(holding))
+        return cls(info.name, holding.stored_token, text, state_of_holding(holding))
 
 
 def add_arguments(parser: CommandParser) -> None:
@@ -109,7 +109,7 @@ def matches(holding: Holding, options: dict[str, Any]) -> bool:
     holder, host, task = holding.holder, options["host"], options["task"]
     tasks, older_than = filter(None, (holder.task_name, holder.task_id)), options["older_than"]
     return (
-        options["token"] in (None, holding.token)
+        options["token"] in (None, holding.token, holding.stored_token)
         # A queued task runs on no host yet.
         and (host is None or (holder.host == host and not is_queued(holding)))
         and (task is None or any(map(any_of((task,)).match, tasks)))
@@ -171,7 +171,7 @@ def release(
     try:
         for hold in holds:
             unconfirmed = f"It is not known whether {printable(hold.name)} was released. "
-            if manager.force_release(hold.name, hold.token):
+            if manager.force_release(hold.name, hold.stored_token):
                 report(hold)
             else:
                 failures.append(f"{printable(hold.name)} was not released: the holder has changed")

@@ -2,7 +2,6 @@
 
 import signal
 import time
-import uuid
 from argparse import Namespace
 from contextlib import suppress
 from pathlib import Path
@@ -22,6 +21,7 @@ from ...lock_types import Mutex
 from ...manager import LockManager
 from ...signals import lock_waiting
 from ...text import error_text, printable, short_duration
+from ...tokens import new_stored_token
 from ..arguments import NOT_DONE, duration, exit_status, lease, name
 from ..child_process import ChildProcess, signal_handler
 from ..formatting import hold_text
@@ -112,9 +112,10 @@ class LockedCommand:
         """Run the command, and return the exit status."""
         if not self.is_quiet:
             lock_waiting.connect(self.on_waiting, sender=Mutex)
-        token, wait = uuid.uuid4().hex, 0 if self.options["skip"] else self.options["wait"]
+        self.lock.stored_token = new_stored_token()
+        wait = 0 if self.options["skip"] else self.options["wait"]
         try:
-            is_acquired = self.lock.acquire(wait != 0, wait or None, token=token)
+            is_acquired = self.lock.acquire(wait != 0, wait or None)
             self.is_waiting = False
             if is_acquired:
                 status = self.run_command()
@@ -122,7 +123,7 @@ class LockedCommand:
             # An interrupted acquisition leaves its release to the renewal, which ends with this
             # process. The token is enough to release a waiter or a holder.
             with suppress(RedisError):
-                self.manager.release_for(self.name, token)
+                self.manager.release_for(self.name, self.lock.stored_token)
             raise
         finally:
             lock_waiting.disconnect(self.on_waiting, sender=Mutex)

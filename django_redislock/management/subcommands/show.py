@@ -92,6 +92,8 @@ def write_holding(command: BaseCommand, info: LockInfo, holding: Holding) -> Non
     waited = f" (waited {short_duration(holding.waited)})" if holding.waited else ""
     left = short_duration(holding.ttl)
     lease = f"{left} of {short_duration(holding.timeout)} left, {formatting.renewal_text(holding)}"
+    if holding.unconfirmed:
+        lease = f"{short_duration(holding.timeout)}, {formatting.renewal_text(holding)}"
     lines = {
         "state": str(state.label) if len(info.holders) > 1 else "",
         "task": task_text(holding),

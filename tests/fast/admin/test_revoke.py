@@ -1,16 +1,19 @@
 """An operator revokes the Celery task of a holder on the page of its lock."""
 
 import html
+import json
 import logging
 import re
 from collections.abc import Iterator
 
 import pytest
+import redis
 from celery import Celery, current_app
 from django.contrib.admin.models import LogEntry
 
 from django_redislock import locks
 from django_redislock.admin import ActiveLockAdmin, tasks
+from django_redislock.lock_types import QueueLock
 from tests import celery_app
 from tests.celery_worker import freed, outcome, run, worker  # noqa: F401
 from tests.pages import LIST, lock_page, text_of, user_with, words_of
@@ -70,6 +73,7 @@ def test_a_running_task_is_ended_and_its_lock_is_released(
         f"The revocation of task {result.id} was sent: 1 worker replied."
     ]
     assert freed(name)
+    assert [event.outcome for event in locks.history(name)] == ["killed"]
     outcome(result)
     assert result.state == "REVOKED"
     [line] = caplog.messages
@@ -101,14 +105,85 @@ def test_a_queued_task_does_not_run(worker, run, releaser) -> None:  # noqa: F81
     assert not run.notes("begin")
 
 
+def forge_task(server: redis.Redis, name: str, **parts: str) -> None:
+    """Replace parts of the record of the only holder, as anybody can who may write to Redis."""
+    [key] = server.scan_iter(f"*:lock:{name}")
+    [field] = [each for each in server.hkeys(key) if each.startswith("h:")]
+    *numbers, payload = server.hget(key, field).split(" ", 6)
+    record = json.dumps(json.loads(payload) | parts)
+    server.hset(key, field, " ".join([*numbers, record]))
+
+
+@pytest.fixture
+def foreign(worker, run):  # noqa: F811
+    """A task that runs, which no record names yet."""
+    result = worker.send(celery_app.long, run.id)
+    run.wait_for("begin")
+    yield result
+    assert result.id in worker.active()
+    run.go()
+    assert outcome(result) == "ran"
+
+
+@pytest.mark.parametrize("since", ["lock", "confirmation"])
+def test_only_the_task_that_a_page_showed_is_revoked(
+    hold, releaser, foreign, redis_server, since: str
+) -> None:
+    held_by_task(hold, "x")
+    page = lock_page(releaser, "x")
+    if since == "confirmation":
+        page = releaser.post(REVOKE, form_of(page))
+        assert "some-task" in text_of(page)
+    forge_task(redis_server, "x", task_id=foreign.id, task_name=celery_app.long.name)
+
+    response = releaser.post(REVOKE, form_of(page) | {"confirmed": "yes"})
+
+    assert messages_of(response) == ["Not revoked: the task of the holder has changed."]
+    assert not LogEntry.objects.exists()
+    without_task = {name: text for name, text in form_of(page).items() if name != "task"}
+    releaser.post(REVOKE, without_task | {"confirmed": "yes"})
+    assert not LogEntry.objects.exists()
+
+
+def test_a_task_with_another_name_than_its_worker_knows_is_not_revoked(
+    hold, releaser, foreign, redis_server, caplog
+) -> None:
+    held_by_task(hold, "x")
+    forge_task(redis_server, "x", task_id=foreign.id)
+    page = releaser.post(REVOKE, form_of(lock_page(releaser, "x")))
+    assert "shop.pay" in text_of(page)
+
+    response = releaser.post(REVOKE, form_of(page))
+
+    [message] = messages_of(response)
+    assert message.startswith("Not revoked: a worker knows the task ")
+    assert celery_app.long.name in message
+    assert LogEntry.objects.get().change_message.startswith("Task of the holder not revoked")
+    assert caplog.messages[-1].startswith("Task not revoked in the admin, a worker knows it")
+
+
+def test_a_queued_task_is_never_terminated(hold, releaser, foreign, redis_server) -> None:
+    lock = locks.lock("x", timeout=30)
+    assert QueueLock(lock, "its-token", (celery_app.long.name, foreign.id)).acquire(60)
+    page = releaser.post(REVOKE, form_of(lock_page(releaser, "x")))
+    assert "The task has not started." in text_of(page)
+
+    releaser.post(REVOKE, form_of(page) | {"terminate": "yes"})
+
+    assert LogEntry.objects.get().change_message.startswith("Revocation")
+    locks.force_release("x")
+
+
 def test_a_task_that_no_worker_knows_of_is_reported(hold, releaser) -> None:
     held_by_task(hold, "x")
     with Celery(broker="memory://") as app:
         app.set_current()
         response = releaser.post(REVOKE, form_of(lock_page(releaser, "x")) | {"confirmed": "yes"})
 
-    text = "The revocation of task some-task was sent: 0 workers replied."
-    assert messages_of(response) == [text]
+    assert messages_of(response) == [
+        "The revocation of task some-task was sent: 0 workers replied. "
+        "No worker that replied runs the task, so none was told to end it."
+    ]
     assert response.url == f"{LIST}x/change/"
     assert locks.get("x")
     assert LogEntry.objects.get().change_message.endswith("; workers that replied: 0.")

@@ -16,7 +16,6 @@ from django_redislock import AlreadyRunning, locks, single_instance
 from django_redislock.celery import current_lock
 from django_redislock.celery.message import AGAIN, CONFLICTS, DUPLICATE, QUEUE_LOCK
 from django_redislock.tasks.single import queue_lock_token
-from tests.calls import counted_calls
 from tests.lock_tools import listening, start
 from tests.tools import wait_until
 
@@ -33,9 +32,6 @@ from .tools import (
 )
 
 WITH_A_LOCK = ["while_executing", "until_executed", "until_and_while_executing"]
-
-MAX_CALLS = 29
-"""The functions of the package that one execution may call besides those of its lock."""
 
 
 def revoke(app, task, task_id="own", *, args=(), kwargs=None, **more):
@@ -108,18 +104,6 @@ def test_a_queue_lock_in_the_headers_of_while_executing_is_ignored(app, name, se
         assert run_message(app, work, headers={QUEUE_LOCK: "another"}) is None
     assert signals == [("skipped", "own", None)]
     assert not sent
-
-
-def test_a_task_calls_few_functions_besides_those_of_its_lock(app, name):
-    def run():
-        with counted_calls() as of_task:
-            run_message(app, task)
-        with counted_calls() as of_lock, locks.lock(name):
-            pass
-        return of_task.total() - of_lock.total()
-
-    task = make_task(app, name, "while_executing")
-    assert 0 < min(run() for _ in range(3)) <= MAX_CALLS
 
 
 # at_least_for

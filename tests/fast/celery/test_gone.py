@@ -71,6 +71,7 @@ def test_its_lock_is_released_and_looked_for_a_while_longer(own, execute, monito
     def body():
         monitor.check()
         assert own.get(NAME) is None
+        assert [event.outcome for event in own.history(NAME)] == ["killed"]
         assert monitor.dead
         moving_clock.pass_time(LATE_COMMAND_SECONDS + 1)
         monitor.check()
@@ -108,6 +109,7 @@ def test_a_cooldown_outlives_the_process(own, execute, monitor, caplog):
         for _ in range(2):
             monitor.check()
             assert own.get(NAME).state == "cooldown"
+            assert [event.outcome for event in own.history(NAME)] == ["killed"]
         assert sum("Lock released for dead process" in text for text in caplog.messages) == 1
 
     execute(body, at_least_for=60)

@@ -190,7 +190,7 @@ hear()
 
 def test_the_server_counts_killed_holders_and_releases_by_a_command(registry, redis_server):
     redis_server.flushdb()
-    for event in ("acquired", "refused", "expired", "forced", "lost"):
+    for event in ("acquired", "refused", "expired", "forced", "lost", "killed"):
         assert value(registry, "server_recent_events", using="default", event=event) == 0
     with Child(KILLED) as holder:
         holder.expect("holds")

@@ -1,15 +1,20 @@
 """`manage.py locks release`."""
 
 import re
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from threading import Event
 
 import pytest
 
-from django_redislock import locks
+from django_redislock import LockLost, locks
+from django_redislock.lock_state import HELD, LATE, STALE
 from django_redislock.management.subcommands import release
 from django_redislock.signals import lock_force_released
 from tests.commands import TerminalStream, call, run
 from tests.lock_tools import listening
 from tests.pages import acquired_before, postpone
+from tests.tools import wait_until
 
 from .conftest import held_by_task
 
@@ -107,8 +112,33 @@ def test_release_says_what_it_does_in_each_state(hold, monkeypatch):
     assert re.search(
         r"^To be released: sync:7 \(.*, queued by \S+, task sync \[id-1\] for ", shown, re.M
     )
-    assert "\nheld: The holder is not stopped, and works alongside the next one" in shown
+    assert "\nheld: The holder is not stopped: it keeps working alongside the next one" in shown
     assert "\nqueued: A release does not cancel the queued task" in shown
+
+
+def test_a_released_holder_keeps_working_after_it_has_noticed():
+    """This is what the command and the admin say about a release."""
+    steps: list[bool] = []
+    leave = Event()
+    lock = locks.lock("x", timeout=0.9)
+
+    def work():
+        with lock:
+            while not leave.wait(0.01):
+                steps.append(bool(lock.lost))
+
+    with ThreadPoolExecutor(1) as pool, ExitStack() as stack:
+        working = pool.submit(work)
+        stack.callback(leave.set)
+        wait_until(lambda: locks.get("x"))
+        assert run("release", "x", "--yes").returncode == 0
+        with locks.lock("x", blocking=False):
+            wait_until(lambda: steps.count(True) > 10 or working.done())
+            assert not working.done()
+        leave.set()
+        with pytest.raises(LockLost):
+            working.result()
+    assert all("keeps working" in state.release for state in (HELD, LATE, STALE))
 
 
 def test_release_of_a_quorum_lock_says_that_it_is_on_several_servers(three_servers):

@@ -116,7 +116,7 @@ def test_screen_releases_a_lock_after_a_question(hold, key, is_released):
         await screen.shows("^b ")
         await screen.press("end", "r")
         await screen.shows(r"To be released: b \(.*held by")
-        await screen.shows("held: The holder is not stopped, and works alongside")
+        await screen.shows("held: The holder is not stopped: it keeps working alongside")
         await screen.shows(r"Release 1 lock\? \[y/N\]")
         await screen.press(key)
         await screen.shows("forced +b " if is_released else "^2 of 2 locks")

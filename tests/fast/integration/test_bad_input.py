@@ -6,6 +6,7 @@ from datetime import timedelta
 from decimal import Decimal
 
 import pytest
+from django.core.exceptions import ImproperlyConfigured
 
 from django_redislock import AsyncLock, Lock, locks
 from tests.lock_tools import commands
@@ -227,3 +228,56 @@ def test_an_error_names_the_wrong_argument(misuse, error, says):
 
 async def coroutine(lock):
     pass
+
+
+HUGE = "x" * 1_000_000
+MANY = list(range(1_000_000))
+DIGITS = 10**5000
+"""Python refuses to convert it to text."""
+
+
+@pytest.mark.parametrize(
+    ("argument", "misuse"),
+    [
+        ("name", lambda: locks.lock(HUGE)),
+        ("name", lambda: locks.lock(HUGE.encode())),
+        ("name", lambda: locks.lock(f"\n{HUGE}")),
+        ("name", lambda: locks.get(DIGITS)),
+        ("names", lambda: locks.lock_many([HUGE])),
+        ("names", lambda: locks.lock_many(HUGE)),
+        ("timeout", lambda: locks.lock("a", timeout=HUGE)),
+        ("timeout", lambda: locks.lock("a", timeout=DIGITS)),
+        ("blocking_timeout", lambda: locks.lock("a", blocking_timeout=DIGITS)),
+        ("blocking", lambda: locks.lock("a", blocking=MANY)),
+        ("auto_renewal", lambda: locks.lock("a", auto_renewal=DIGITS)),
+        ("at_least_for", lambda: locks.lock("a", at_least_for=DIGITS)),
+        ("max_hold", lambda: locks.lock("a", max_hold=-DIGITS)),
+        ("limit", lambda: locks.semaphore("a", DIGITS)),
+        ("weight", lambda: locks.semaphore("a", 3, weight=HUGE)),
+        ("on_lost", lambda: locks.lock("a", on_lost=HUGE)),
+        ("metadata", lambda: locks.lock("a", metadata={HUGE: object()})),
+        ("metadata", lambda: locks.lock("a", metadata={"a": HUGE, "b": object()})),
+        ("metadata", lambda: locks.lock("a", metadata={"a": DIGITS})),
+        ("metadata", lambda: locks.lock("a", metadata=MANY)),
+        ("token", lambda: locks.lock("a").acquire(token=HUGE)),
+        ("token", lambda: locks.lock("a").acquire(token=HUGE.encode())),
+        ("alias", lambda: locks.using(MANY)),
+        ("cache alias", lambda: locks.using(HUGE).get("a")),
+        ("using", lambda: locks.quorum("a", [HUGE, HUGE, HUGE])),
+        ("using", lambda: locks.quorum("a", MANY)),
+        ("using_db", lambda: locks.atomic("a", using_db=HUGE)),
+        ("kind", lambda: locks.active(kind=HUGE)),
+        ("limit", lambda: locks.history(limit=DIGITS)),
+        ("pattern", lambda: locks.page(HUGE.encode())),
+        ("start", lambda: locks.page(start=DIGITS, stop=1)),
+        ("stop", lambda: locks.page(stop=DIGITS)),
+    ],
+)
+def test_the_error_about_a_huge_value_is_short(argument, misuse):
+    with pytest.raises((TypeError, ValueError, ImproperlyConfigured), match=argument) as caught:
+        misuse()
+    assert len(str(caught.value)) < 2500
+
+
+def test_a_huge_pattern_matches_nothing():
+    assert locks.page(HUGE).total == 0

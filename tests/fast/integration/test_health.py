@@ -62,7 +62,9 @@ def own_server(shared_server):
 @pytest.fixture
 def replica(own_server, own_redis):
     own_redis.config_set("repl-diskless-sync-delay", 0)
-    with EmbeddedServer(replicaof=f"127.0.0.1 {own_server.port}") as server:
+    user = own_redis.connection_pool.connection_kwargs
+    login = {"primaryuser": user["username"], "primaryauth": user["password"]}
+    with EmbeddedServer(replicaof=f"127.0.0.1 {own_server.port}", **login) as server:
         with redis.Redis.from_url(server.url, decode_responses=True) as client:
             wait_until(lambda: client.info("replication")["master_link_status"] == "up")
         yield server
@@ -71,7 +73,7 @@ def replica(own_server, own_redis):
 def as_user(alias_on, own_server, own_redis, *rules):
     """Return locks with a user who has all rights except those that `rules` remove."""
     own_redis.execute_command("ACL", "SETUSER", "app", "on", ">s3cret", "~*", "+@all", *rules)
-    return alias_on(own_server.url.replace("//", "//app:s3cret@"))
+    return alias_on(f"redis://app:s3cret@{own_server.address}/0")
 
 
 def fill(client):

@@ -52,9 +52,9 @@ async def acquire_and_release(lock):
     ],
 )
 def test_a_reply_that_arrived_while_the_event_loop_was_busy_counts(
-    alias_on, proxy, options, wait, connected, script
+    alias_on, own_server, proxy, options, wait, connected, script
 ):
-    own = alias_on(proxy.url, **options)
+    own = alias_on(proxy.through(own_server.url), **options)
 
     async def use():
         if connected:

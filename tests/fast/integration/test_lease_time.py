@@ -2,8 +2,6 @@
 
 from django_redislock import locks
 from django_redislock.engine import renewer
-from django_redislock.lock_types.base import release_in_background
-from tests.lock_tools import lease_of
 from tests.tools import Child
 
 FORKING = """
@@ -64,17 +62,3 @@ def test_a_lost_lock_is_not_entered_again(moving_clock):
     assert not again.lost
     assert locks.get("a").fence_token == again.fence_token
     again.release()
-
-
-def test_a_token_that_is_used_again_is_not_released(moving_clock, monkeypatch):
-    """A pending release must not end the next hold with the same token."""
-    first, second = (locks.lock("a", timeout=30) for _ in range(2))
-    assert first.acquire(token="t")
-    lease = lease_of(first)
-    with monkeypatch.context() as patch:
-        patch.setattr(renewer.ThreadRenewer, "wake", lambda book: None)
-        release_in_background(lease)
-        assert second.acquire(token="t")
-    moving_clock.forward(2)
-    assert locks.get("a").token == "t"
-    second.release()

@@ -157,18 +157,18 @@ def test_a_name_is_the_same_lock_with_any_client_encoding(encoding):
 
 @pytest.fixture(scope="module")
 def cluster():
-    """The port of a Cluster with one server, which has all slots."""
+    """The address of a Cluster with one server, which has all slots."""
     with (
         EmbeddedServer(cluster_enabled="yes", cluster_port=free_port()) as server,
-        redis.Redis(port=server.port, decode_responses=True) as client,
+        redis.Redis.from_url(server.url, decode_responses=True) as client,
     ):
         client.execute_command("CLUSTER ADDSLOTSRANGE", 0, 16383)
         wait_until(lambda: client.execute_command("CLUSTER INFO")["cluster_state"] == "ok")
-        yield server.port
+        yield server.url
 
 
 def test_a_cache_client_that_does_not_know_about_the_cluster(cluster, alias_on):
-    manager = alias_on(f"redis://127.0.0.1:{cluster}")
+    manager = alias_on(cluster)
     names = [f"n:{number}" for number in range(20)]  # in many buckets and slots
     with manager.lock_many(names):
         assert manager.count() == len(names)

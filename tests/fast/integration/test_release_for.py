@@ -54,6 +54,15 @@ def test_the_wrong_token_releases_nothing():
         assert lock.owned()
 
 
+def test_a_chosen_token_releases_its_lock():
+    lock = locks.lock("import", auto_renewal=False)
+    assert lock.acquire(token="import-42")
+    assert lock.token == "import-42"
+    assert locks.release_for("import", "import") is False
+    assert locks.release_for("import", lock.token) is True
+    assert locks.get("import") is None
+
+
 def test_a_cooldown_counts_from_the_acquisition():
     lock = locks.lock("import", auto_renewal=False)
     assert lock.acquire()

@@ -106,7 +106,7 @@ def test_a_connection_whose_reply_did_not_arrive_in_time_is_closed(own_server):
 def test_connecting_takes_no_longer_than_the_limit(own_server, limit):
     with Proxy("127.0.0.1", own_server.port) as proxy:
         proxy.freeze()
-        with redis.Redis.from_url(proxy.url) as client:
+        with redis.Redis.from_url(proxy.through(own_server.url)) as client:
             with within(2), pytest.raises(TimeoutError):
                 call(client, PING, limit)
             proxy.thaw()

@@ -14,7 +14,8 @@ def tenant(redis_server: redis.Redis) -> Iterator[Tenant]:
     """Another tenant of the server of the locks, who reads and writes bytes there."""
     address = redis_server.connection_pool.connection_kwargs
     redis_server.flushdb()
-    with redis.Redis(host=address["host"], port=address["port"], db=address["db"]) as client:
+    wanted = "host", "port", "db", "username", "password"
+    with redis.Redis(**{name: address[name] for name in wanted if name in address}) as client:
         yield Tenant(client)
     redis_server.flushdb()
 

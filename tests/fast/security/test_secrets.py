@@ -18,7 +18,7 @@ from django.core.management.base import SystemCheckError
 from prometheus_client import CollectorRegistry, generate_latest
 from redis.exceptions import ResponseError
 
-from django_redislock import AsyncLock, Lock, locks, metrics, signals
+from django_redislock import AsyncLock, Lock, LockError, locks, metrics, signals
 from django_redislock.backends import servers
 from django_redislock.text import error_text
 from tests.lock_fixtures import CORE, DJANGO_REDIS
@@ -299,3 +299,44 @@ def test_the_caches_themselves_do_not_change(output_of_uses):
     assert "secret" not in [manager.alias for manager in locks.using("default").everywhere()]
     with locks.using("default").lock("a"):
         assert caches["default"] is not None
+
+
+@pytest.mark.parametrize(
+    ("rest", "named"),
+    [({"o": object()}, "'o' (object)"), ({"n": float("nan")}, "'n' (float)"), ({7: 1}, "7 (int)")],
+    ids=["object", "nan", "int key"],
+)
+def test_an_error_about_metadata_quotes_no_value(settings, rest, named):
+    settings.REDISLOCK_REDACT = ["pass*"]
+    metadata = {"password": "w0rd", "note": "p4ss", **rest}
+
+    with pytest.raises((TypeError, ValueError), match="metadata") as caught:
+        locks.lock("a", metadata=metadata)
+
+    assert named in str(caught.value)
+    assert_no_secret(str(caught.value))
+
+
+def test_an_error_about_metadata_that_are_no_mapping_quotes_no_value():
+    for value in ("p4ss", [("password", "w0rd")], {"us3r", "p4ss"}):
+        with pytest.raises(TypeError, match=rf"metadata .* got {type(value).__name__}") as caught:
+            locks.lock("a", metadata=value)
+        assert_no_secret(str(caught.value))
+
+
+@pytest.mark.parametrize("redact", [["pass*"], "no list"], ids=["patterns", "invalid"])
+def test_a_repr_hides_redacted_metadata(settings, redact):
+    metadata = {"password": "w0rd", "deep": [{"PASSPHRASE": "p4ss"}], "order": 42}
+    with locks.lock("a", metadata=metadata, timeout=60) as lock:
+        settings.REDISLOCK_REDACT = redact
+        info = locks.get("a")
+        shown = [repr(info), repr(info.first), repr(list(locks.active()))]
+        with pytest.raises(LockError):
+            locks.lock("a", metadata=metadata, blocking=False).__enter__()
+        assert lock.owned()
+    shown.append(repr(locks.history("a")))
+
+    assert_no_secret("".join(shown))
+    assert all("***" in each and "'a'" in each for each in (shown[0], *shown[2:]))
+    assert ("42" in shown[1]) is (redact != "no list")
+    assert info.metadata == metadata

@@ -151,7 +151,7 @@ class TestAliases:
             assert {place(alias) for alias in same} == {place("default")}
             assert len({place(alias) for alias in settings}) == 4
             assert {place(each).rpartition("/")[0] for each in near} == {
-                f"redis://{server.address}"
+                server.url.rpartition("/")[0]
             }
             assert server.address not in place("far")
 

@@ -80,7 +80,7 @@ def test_a_lock_that_is_not_free_is_an_error() -> None:
         (7, {}, "lock must be a lock name or a synchronous lock, got 7"),
         ("", {}, "name must not be empty"),
         (NAME, {"holder_task_id": 7}, "holder_task_id must be a str, got 7"),
-        (NAME, {"metadata": "cron"}, "metadata must be a mapping with str keys, got 'cron'"),
+        (NAME, {"metadata": "cron"}, "metadata must be a mapping with str keys, got str"),
         (NAME, {"using": 7}, "alias must be a str, got 7"),
         (locks.lock(NAME), {"using": "default"}, "using='default' requires a lock name"),
         (AsyncLock(Redis(), NAME), {}, "a synchronous lock"),

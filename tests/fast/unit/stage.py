@@ -419,7 +419,7 @@ class Stage:
             case "acquire", [_, token, terms, _, _]:
                 kind, *numbers, inbox, _, _, predecessor = str(terms).split(" ")
                 return model.acquire(str(token), kind, *map(int, numbers), inbox, predecessor)
-            case "release", [_, token, at_least, _, _]:
+            case "release", [_, token, at_least, _, "released", _]:
                 return model.release(token, at_least, remembered=remembered)  # type: ignore[arg-type]
             case "heartbeat", [inbox, _, lasts, tokens, _]:
                 missing = model.heartbeat(

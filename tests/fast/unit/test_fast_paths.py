@@ -54,7 +54,8 @@ acquires = st.builds(
     *(kinds, leases, tokens, waits, predecessors),
 )
 releases = st.tuples(
-    st.just(KEYS.name), tokens, st.sampled_from([0, 0, 1000]), st.sampled_from([0, 5])
+    *(st.just(KEYS.name), tokens, st.sampled_from([0, 0, 1000]), st.sampled_from([0, 5])),
+    st.sampled_from(["released", "released", "killed"]),
 )
 calls = st.tuples(st.just("acquire"), acquires) | st.tuples(st.just("release"), releases)
 forces = st.tuples(st.just("force"), st.just((KEYS.name, "")))

@@ -52,6 +52,11 @@ def sync(account_id, full=False, *, day=None): ...
 def anything(first, *args, **kwargs): ...
 
 
+def test_a_lazy_text_is_the_text_that_celery_sends():
+    assert text_of(gettext_lazy("x")) == text_of("x")
+    assert text_of([gettext_lazy("x")]) == text_of(["x"])
+
+
 def name_of(function, *args, unique_on=None, key=None, **kwargs):
     single = Single(Options(unique_on=unique_on, key=key), function)
     return single.name_of(Call(single, args, kwargs))
@@ -99,7 +104,7 @@ class TestUniqueOn:
         with pytest.raises(TypeError, match="account_id"):
             name_of(sync, unique_on=["account_id"])
 
-    @pytest.mark.parametrize("value", [object(), sync, [1, object()], {"a": gettext_lazy("x")}])
+    @pytest.mark.parametrize("value", [object(), sync, [1, object()], {"a": sync}])
     def test_a_value_without_a_stable_text_is_a_type_error_with_the_argument(self, value):
         with pytest.raises(TypeError, match=r"Argument 'account_id' .* is not supported"):
             name_of(sync, value, unique_on="*")

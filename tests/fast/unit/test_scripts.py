@@ -70,8 +70,16 @@ class Lock:
         terms = f"{kind} {capacity} {weight} {lease} 2000 {heartbeat} {INBOX} 1 1 {predecessor}"
         return self.ask(ACQUIRE, KEYS.of(name).all, name, token, terms, self.info)
 
-    def release(self, token: str, at_least: int = 0, *, fence: int = 0, name: str = "a") -> Any:
-        return self.ask(RELEASE, KEYS.of(name).all, name, token, at_least, fence)
+    def release(
+        self,
+        token: str,
+        at_least: int = 0,
+        *,
+        fence: int = 0,
+        how: str = "released",
+        name: str = "a",
+    ) -> Any:
+        return self.ask(RELEASE, KEYS.of(name).all, name, token, at_least, fence, how)
 
     def heartbeat(self, *tokens: str, epoch: int = 2) -> list[str]:
         """The tokens that are not in the queue."""
@@ -509,6 +517,18 @@ def test_a_release_is_not_mistaken_for_that_of_another_hold(recorded: Lock) -> N
     recorded.force()
     assert recorded.release("x", fence=fence) == 0
     assert recorded.counts() == {"acquired": 2, "forced": 1}
+
+
+@pytest.mark.parametrize("at_least", [0, LEASE])
+def test_a_killed_holder_is_recorded_and_counted_once(recorded: Lock, at_least: int) -> None:
+    fence = recorded.acquire("x")
+    assert recorded.release("other", how="killed") == 0
+    for _ in range(2):
+        recorded.release("x", at_least, how="killed")
+    for how, reply in (("killed", 1), ("released", 1 if at_least else 0)):
+        assert recorded.release("x", fence=fence, how=how) == reply
+    assert recorded.ends() == [("x", "killed")]
+    assert recorded.counts() == {"acquired": 1, "killed": 1}
 
 
 def test_without_a_history_a_repeated_release_replies_0(lock: Lock) -> None:

@@ -37,7 +37,7 @@ class Releases:
 
 @scenario(
     17,
-    "One queue with clients of the previous release and of this one",
+    "One queue with clients of an earlier commit and of this one",
     runs=30,
     short=2,
     operations=4,
@@ -107,7 +107,7 @@ the rest of the upgrade."""
 
 @scenario(
     17,
-    "A rolling upgrade from the previous release, with a rollback",
+    "A rolling upgrade from an earlier commit, with a rollback",
     runs=24,
     short=2,
     faults=len(PLAN),

@@ -9,10 +9,13 @@ that only assigns settings changes the settings for the rest of the page. The ou
 command of a `console` is compared with what it prints, except for times, processes (`vm:123`) and
 fencing tokens; `...` stands for any text.
 
-If a sample needs code that is not shown, a comment before the sample contains this code:
+A reader sees and copies only the visible code, so it must run alone. Hidden code, in a comment of
+the page, tests what the samples do. It sees the names of the page, but its own names, even its
+imports, do not exist in the page:
 
     <!-- invisible-code-block: python
-    lock = locks.lock("invoice:42", timeout=30)
+    with locks.lock("invoice:42"):
+        assert pay(None, 42).status_code == 409
     -->
 
 In this code, `page` is the `page.Page`. It has servers for the addresses in samples

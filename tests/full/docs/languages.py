@@ -8,8 +8,10 @@ import inspect
 import io
 import re
 from pathlib import PurePath
+from typing import Any
 
 import yaml
+from django.conf import settings
 
 from tests.tools import ROOT
 
@@ -17,10 +19,12 @@ from . import console
 from .page import Page
 from .printed import assert_same, constant
 from .samples import Sample
-from .settling import names_of, settle
+from .settling import augmented, names_of, settle
 
-FILE = re.compile(r"# ([\w/]+)(?<!settings)\.py\n")
+FILE = re.compile(r"# ([\w/]+)(?<![/ ]settings)\.py\n")
 """The first line of a sample that is a file of the project."""
+
+INI_FILE = re.compile(r"# (\w+\.ini)\n")
 
 CRON = re.compile(r"(?:[\d*/,-]+ +){5}(.+)")
 
@@ -33,20 +37,28 @@ def run(page: Page, sample: Sample) -> None:
 
 
 def _python(page: Page, sample: Sample) -> None:
-    """Import a sample that begins with a file name. Run others in the page's namespace."""
+    """Import a sample that begins with a file name. Run others in the page's namespace.
+
+    Hidden code sees the names of the page, but the page does not see the names of hidden code.
+    """
     __tracebackhide__ = True
     code = page.real(sample.text)
+    namespace = page.tests if sample.is_hidden else page.namespace
+    for name in augmented(code) - namespace.keys():
+        namespace[name] = getattr(settings, name)  # the reader adds the sample to the settings
+    page.tests |= page.namespace
+    file = FILE.match(code)
     with contextlib.redirect_stdout(io.StringIO()) as printed:
-        if file := FILE.match(code):
+        if file:
             _import(page, file[1], code)
         else:
-            _execute(page, sample, code)
+            _execute(page, sample, code, namespace)
     page.printed = printed.getvalue() or page.printed
-    if names := names_of(code):
-        settle(page, code, names)
+    if (names := names_of(code)) and not file:
+        settle(page, code, {name: namespace[name] for name in names})
 
 
-def _execute(page: Page, sample: Sample, code: str) -> None:
+def _execute(page: Page, sample: Sample, code: str, namespace: dict[str, Any]) -> None:
     __tracebackhide__ = True
     compiled = compile(
         "\n" * sample.line + code,  # so that a traceback has the page's line numbers
@@ -55,14 +67,16 @@ def _execute(page: Page, sample: Sample, code: str) -> None:
         flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT,
         dont_inherit=True,
     )
-    page.namespace["__name__"] = page.module or f"{PurePath(sample.page).stem}_{sample.line}"
-    result = eval(compiled, page.namespace)  # noqa: S307  our own page
+    namespace["__name__"] = page.module or f"{PurePath(sample.page).stem}_{sample.line}"
+    result = eval(compiled, namespace)  # noqa: S307  our own page
     if inspect.iscoroutine(result):
         page.loop.run(result)
 
 
 def _import(page: Page, file: str, code: str) -> None:
     page.write(f"{file}.py", "w", code)
+    if not page.imports_files:
+        return
     module = importlib.import_module(page.new_module(file))
     page.namespace |= {name: vars(module)[name] for name in dir(module) if name[:2] != "__"}
 
@@ -95,10 +109,13 @@ def _text(page: Page, sample: Sample) -> None:
 
 
 def _ini(page: Page, sample: Sample) -> None:
-    """Parse the sample, and run the command of a service."""
+    """Parse the sample, write it if it begins with a file name, and run the command of a
+    service."""
     __tracebackhide__ = True
     file = configparser.ConfigParser(interpolation=None)
     file.read_string(page.real(sample.text))
+    if name := INI_FILE.match(sample.text):
+        page.write(name[1], "w", sample.text)
     if command := file.get("Service", "ExecStart", fallback=""):
         console.in_shell(page, f"cd {file['Service']['WorkingDirectory']} && {command}")
 

@@ -13,6 +13,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
+from django.apps import apps
+from django.conf import settings
+from django.test import override_settings
+
 from django_redislock.testing import EmbeddedServer
 
 T = TypeVar("T")
@@ -22,30 +26,41 @@ LOCAL = re.compile(r"(?<=redis://)(localhost|127\.0\.0\.1)(:6379)?(?=[/\"' ]|$)"
 
 
 class Page:
-    """The state that the samples of a page share. In samples, its name is `page`.
+    """The state that the samples of a page share. In hidden code, its name is `page`.
 
     Attributes:
         instead: Replacements in samples, such as the address of a running server for the address
             in the sample. Each must be used at least once.
+        imports_files: Whether to import a sample that is a file. Otherwise it is only written,
+            for a program that the hidden code runs.
         module: The module name of the samples. If None, each sample is its own module.
         printed: The last output, which a sample of text must match, or a callable that checks the
             text and raises.
+        namespace: The names of the visible samples.
+        tests: The names of the hidden code, and those of the visible samples.
     """
 
     def __init__(self, name: str, folder: Path, stack: ExitStack) -> None:
         self.name = name
         self.folder = folder
         self.instead: dict[str, str] = {}
+        self.imports_files = True
         self.module: str | None = None
         self.printed: str | Callable[[str], None] = ""
         self.queries: Sequence[dict[str, str]] = ()
-        self.namespace: dict[str, Any] = {"page": self}
+        self.namespace: dict[str, Any] = {}
+        self.tests: dict[str, Any] = {"page": self}
         self._found: set[str] = set()
         self._stack = stack
 
     def enter(self, context: AbstractContextManager[T]) -> T:
         """Enter a context manager that is exited at the end of the page."""
         return self._stack.enter_context(context)
+
+    def replace(self, function: Callable[..., Any]) -> None:
+        """Let visible samples call another function than the one of this name that they define."""
+        assert function.__name__ in self.namespace, f"no sample defines {function.__name__}"
+        self.namespace[function.__name__] = function
 
     @cached_property
     def loop(self) -> asyncio.Runner:
@@ -72,6 +87,12 @@ class Page:
             start_worker(app, pool="solo", perform_ping_check=False, shutdown_timeout=20),
         ):
             yield lambda task, *arguments: outcome(task.delay(*arguments))
+
+    def app(self, name: str) -> None:
+        """Add an app to the project, for a sample that is its `models.py`."""
+        self.write(f"{name}/__init__.py", "w", "")
+        self.enter(override_settings(INSTALLED_APPS=[*settings.INSTALLED_APPS, name]))
+        self._stack.callback(apps.all_models.pop, name, None)
 
     def write(self, name: str, mode: str, text: str) -> None:
         """Write a file of the project. Make scripts executable."""

@@ -29,6 +29,8 @@ class Sample:
 
     language: str
     text: str
+    is_hidden: bool = False
+    """Whether only the tests see it."""
 
     @property
     def id(self) -> str:
@@ -55,28 +57,28 @@ def _is_included(sample: Sample) -> bool:
     return name == "{literalinclude}" and shown.startswith(INCLUDED)
 
 
-def _found(text: str, first: int) -> Iterator[tuple[int, str, str]]:
-    """Yield line, language and code of each sample in a text that begins on line `first`."""
+def _found(text: str, first: int) -> Iterator[tuple[int, str, str, bool]]:
+    """Yield the fields of each sample in a text that begins on line `first`."""
     for token in parse(text):
         line = first + token.map[0] if token.map else 0
         if token.type == "fence":
             yield from _fenced(token, line)
         elif token.type == "code_block":
-            yield line, "", token.content
+            yield line, "", token.content, False
         elif token.type == "html_block" and (hidden := INVISIBLE.match(token.content)):
-            yield line, *hidden.groups()
+            yield line, *hidden.groups(), True
 
 
-def _fenced(token: Token, line: int) -> Iterator[tuple[int, str, str]]:
+def _fenced(token: Token, line: int) -> Iterator[tuple[int, str, str, bool]]:
     directive = DIRECTIVE.match(token.info)
     if not directive:
-        yield line, token.info.strip(), token.content
+        yield line, token.info.strip(), token.content, False
         return
     name, argument = directive.groups()
     if name == "code-block":
         options = OPTIONS.match(token.content).group()
-        yield line + options.count("\n"), argument, token.content[len(options) :]
+        yield line + options.count("\n"), argument, token.content[len(options) :], False
     elif name == "literalinclude" or "code-block::" in token.content:
-        yield line, token.info, token.content
+        yield line, token.info, token.content, False
     else:
         yield from _found(token.content, line + 1)

@@ -19,6 +19,14 @@ def names_of(code: str) -> list[str]:
     return names if len(names) == len(body) and all(map(str.isupper, names)) else []
 
 
+def augmented(code: str) -> set[str]:
+    """Return the settings to which `code` adds something."""
+    added = (each for each in ast.parse(code).body if isinstance(each, ast.AugAssign))
+    return {each.target.id for each in added if isinstance(each.target, ast.Name)} & set(
+        names_of(code)
+    )
+
+
 def _assigned(statement: ast.stmt) -> list[str]:
     if isinstance(statement, ast.Assign):
         return [each.id for each in statement.targets if isinstance(each, ast.Name)]
@@ -27,11 +35,11 @@ def _assigned(statement: ast.stmt) -> list[str]:
     return []
 
 
-def settle(page: Page, code: str, names: list[str]) -> None:
+def settle(page: Page, code: str, values: dict[str, Any]) -> None:
     """Use the settings of `code` in this process and in the page's project."""
     from django_redislock import locks  # needs the settings
 
-    given = {name: _filled(name, page.namespace[name]) for name in names}
+    given = {name: _filled(name, value) for name, value in values.items()}
     page.write("mysite/settings.py", "a", code + "".join(map(_line, given.items())))
     page.enter(override_settings(**given))
     assert not (errors := run_checks()), errors

@@ -4,6 +4,7 @@ import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -31,7 +32,7 @@ def quickstart() -> Iterator[list[tuple[str, str]]]:
     section = text.split("## Quickstart\n")[1].split("\n## ")[0]
     with EmbeddedServer() as server:
         assert ADDRESS in section
-        yield FENCE.findall(section.replace(ADDRESS, server.address))
+        yield FENCE.findall(section.replace(ADDRESS, urlsplit(server.url).netloc))
 
 
 def with_listing(code: str) -> str:

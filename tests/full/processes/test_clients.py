@@ -87,7 +87,7 @@ def test_a_reply_that_arrived_while_the_process_was_stopped(
         pass
     with (
         Proxy("127.0.0.1", own_server.port) as proxy,
-        Child(STOPPED, proxy.url, colour, connected) as child,
+        Child(STOPPED, proxy.through(own_server.url), colour, connected) as child,
     ):
         child.expect("ready")
         delay = proxy.delay_reply(runs(ACQUIRE) if connected else bool, 0.3)

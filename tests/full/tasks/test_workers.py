@@ -69,6 +69,22 @@ def outcome(name, backend, result_id):
     failed = result.status == "FAILED"
     return result.errors[-1].exception_class_path if failed else result.return_value
 
+def delete(backend, result_id):
+    "Cancel a task that has not started."
+    if backend == "single":
+        from django_tasks_db.models import DBTaskResult
+        DBTaskResult.objects.get(id=result_id).delete()
+    else:
+        import django_rq
+        django_rq.get_queue("default").fetch_job(result_id).delete()
+
+def enqueue_and_roll_back(*args, **options):
+    from django.db import transaction
+    with transaction.atomic():
+        ids = enqueue(*args, **options)
+        transaction.set_rollback(True)
+    return ids
+
 while request := hear():
     say(json.dumps(eval(request)))
 """
@@ -96,11 +112,12 @@ class Project:
         return wait_until(ended, timeout=120, interval=0.2)
 
     @contextlib.contextmanager
-    def workers(self, backend: str, count: int) -> Iterator[list[subprocess.Popen]]:
+    def workers(
+        self, backend: str, count: int, **environment: str
+    ) -> Iterator[list[subprocess.Popen]]:
         command = [sys.executable, "-m", "django", *WORKERS[backend]]
-        processes = [
-            subprocess.Popen(command, cwd=ROOT, env=self.environment) for _ in range(count)
-        ]
+        env = self.environment | environment
+        processes = [subprocess.Popen(command, cwd=ROOT, env=env) for _ in range(count)]
         try:
             yield processes
         finally:
@@ -235,4 +252,48 @@ def test_one_task_is_queued(project, run, backend) -> None:
         run.go()
         outcomes = project.outcomes("until_executing", backend, [first, second])
         assert outcomes == ["ran", "ran"]
+    assert freed(f"tasks:{run.id}", within=5)
+
+
+WITHIN = 2
+"""Seconds until the next task is enqueued, and not refused."""
+
+
+def enqueue_next(project, run, backend, before) -> str:
+    """Enqueue a task, again and again for two seconds, until it is another one than before."""
+
+    def enqueued():
+        (found,) = project.enqueue("newer", run.id, backend=backend)
+        return found if found != before else None
+
+    return wait_until(enqueued, timeout=WITHIN)
+
+
+@pytest.mark.parametrize("backend", WITH_QUEUE_LOCKS)
+def test_a_worker_that_cannot_import_the_task(project, run, backend) -> None:
+    (first,) = project.enqueue("newer", run.id, backend=backend)
+    with project.workers(backend, 1, TESTS_RELEASE="older"):
+        assert project.outcomes("newer", backend, [first]) != ["ran"]
+    second = enqueue_next(project, run, backend, first)
+    with project.workers(backend, 1):
+        assert project.outcomes("newer", backend, [second]) == ["ran"]
+    assert freed(f"tasks:{run.id}", within=5)
+
+
+@pytest.mark.parametrize("backend", WITH_QUEUE_LOCKS)
+def test_a_task_that_was_deleted(project, run, backend) -> None:
+    (first,) = project.enqueue("newer", run.id, backend=backend)
+    project.ask(f"delete({backend!r}, {first!r})")
+    second = enqueue_next(project, run, backend, first)
+    with project.workers(backend, 1):
+        assert project.outcomes("newer", backend, [second]) == ["ran"]
+    assert freed(f"tasks:{run.id}", within=5)
+
+
+def test_a_transaction_that_is_rolled_back(project, run) -> None:
+    (first,) = project.ask(f"enqueue_and_roll_back('newer', {run.id!r}, backend='single')")
+    assert freed(f"tasks:{run.id}", within=WITHIN)
+    second = enqueue_next(project, run, "single", first)
+    with project.workers("single", 1):
+        assert project.outcomes("newer", "single", [second]) == ["ran"]
     assert freed(f"tasks:{run.id}", within=5)

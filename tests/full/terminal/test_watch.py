@@ -92,7 +92,7 @@ def test_the_screen_ends_while_it_waits_for_redis():
     with (
         EmbeddedServer() as server,
         Proxy("127.0.0.1", server.port) as proxy,
-        Terminal("watch", "--interval", "0.1", REDIS_URL=proxy.url) as terminal,
+        Terminal("watch", "--interval", "0.1", REDIS_URL=proxy.through(server.url)) as terminal,
     ):
         terminal.shows("0 of 0 locks, ")
         wait_until(proxy.delay_reply(runs(NAMES), 60).has_begun)

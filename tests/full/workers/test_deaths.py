@@ -60,6 +60,9 @@ def test_a_waiter_acquires_the_lock_and_keeps_it(worker, run):
     # The worker logs the release. A second one would release the lock of the waiter.
     wait_until(lambda: worker.logged(f"long:{run.id}", "Lock released for dead process"))
     assert locks.get(f"long:{run.id}").holder.task_id == waiter.id
+    [event] = locks.history(f"long:{run.id}")
+    assert (event.outcome, event.holder.task_id) == ("killed", killed)
+    assert sum(locks.rates().counts["killed"]) >= 1
     run.go()
     assert outcome(waiter) == "ran"
     assert freed(f"long:{run.id}")

@@ -1,0 +1,42 @@
+"""The record of a task that was skipped, next to its result.
+
+The result is None, and other tasks return None, too. So the record is an empty group among the
+children of the result. Celery stores the children together with the result, and ignores an empty
+group.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+from celery import Task
+from celery.result import AsyncResult, EagerResult, GroupResult
+
+SKIPPED_ID = "redislock:skipped"
+"""The id of the group."""
+
+MAX_EAGER = 1000
+
+eager_ids: deque[str] = deque(maxlen=MAX_EAGER)
+"""The ids of tasks that were called in this process and skipped. Their results are not stored."""
+
+
+def record_skip(task: Task[..., Any]) -> None:
+    """Record that the message that is executed now was skipped."""
+    request: Any = task.request
+    if request.is_eager:
+        eager_ids.append(str(request.id))
+    else:
+        # Not add_trail(), which has no effect without the task's option `trail`.
+        request.children.append(GroupResult(SKIPPED_ID, [], app=task.app))
+
+
+def was_skipped(result: Any) -> bool | None:
+    """Return whether a task was skipped, or None if this is not a result of Celery."""
+    if not isinstance(result, AsyncResult):
+        return None
+    if isinstance(result, EagerResult):
+        return result.id in eager_ids
+    children: Any = result.children or ()
+    return any(each.id == SKIPPED_ID for each in children)

@@ -1,0 +1,50 @@
+"""System checks of single-instance tasks that work, but perhaps not as their author expects."""
+
+from inspect import Parameter
+from typing import Any
+
+from django.core.checks import CheckMessage, Warning, register
+
+from .decorator import decorated
+from .single import Single, marked
+
+TASK_PARAMETERS = {"self", "task", "context"}
+"""The usual names of a first parameter that the task framework fills."""
+
+
+@register
+def check_names(**_: Any) -> list[CheckMessage]:
+    """W006: Calls with different arguments are duplicates of each other, so their work is lost."""
+    found: dict[str, Single] = {}
+    for function in list(decorated):
+        if single := marked(function):
+            found[f"{function.__module__}.{function.__qualname__}"] = single
+    messages: list[CheckMessage] = []
+    for path, single in sorted(found.items()):
+        options, names = single.options, required_parameters(single)
+        has_name = options.unique_on is not None or options.key is not None
+        loses_work = options.limit is None and options.on_conflict in ("skip", "replace")
+        if names and loses_work and not has_name:
+            text = (
+                f"{path} requires arguments ({', '.join(names)}), and its single_instance has"
+                " neither unique_on nor key: calls with different arguments are duplicates of"
+                " each other."
+            )
+            hint = (
+                "Name the arguments in unique_on, or '*' for all. If all calls are meant to"
+                " be duplicates of each other, say so with key='NAME'."
+            )
+            messages.append(Warning(text, hint=hint, id="redislock.W006"))
+    return messages
+
+
+def required_parameters(single: Single) -> list[str]:
+    """Return the parameters without a default that a caller of the task has to give."""
+    names = [
+        name
+        for name, each in single.signature.parameters.items()
+        if each.default is Parameter.empty
+        and each.kind not in (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
+    ]
+    first = next(iter(single.signature.parameters), None)
+    return [name for name in names if not (name == first and name in TASK_PARAMETERS)]

@@ -1,0 +1,82 @@
+"""A lock that was granted to a waiter is shown as a handover until the waiter has confirmed it."""
+
+import json
+import signal
+from collections.abc import Iterator
+
+import pytest
+
+from django_redislock import locks
+from django_redislock.lock_state import state_of
+from tests.commands import call
+from tests.lock_tools import renewed, waiting
+from tests.pages import DASHBOARD, LIST, lock_page, text_of, words_of
+from tests.tools import Child, wait_until
+
+pytestmark = pytest.mark.django_db
+
+WAIT = """
+from django_redislock import locks
+lock = locks.lock("x", timeout=30)
+lock.acquire()
+say("held")
+hear()
+lock.release()
+say("released")
+hear()
+"""
+
+
+@pytest.fixture
+def waiter(hold) -> Iterator[Child]:
+    """A process that was granted the lock while it was suspended."""
+    first = hold("x")
+    with Child(WAIT) as child:
+        waiting(locks, "x", 1)
+        child.process.send_signal(signal.SIGSTOP)
+        first.release()
+        assert locks.get("x").holder.pid == child.pid
+        yield child
+        child.process.send_signal(signal.SIGCONT)
+
+
+def test_a_grant_that_is_not_confirmed_is_a_handover_everywhere(waiter: Child, releaser) -> None:
+    info = locks.get("x")
+    pages = releaser.get(LIST), lock_page(releaser, "x"), releaser.get(DASHBOARD)
+    table, shown, json_text = call("list"), call("show", "x"), call("list", "--format", "json")
+    form = pages[1].context["seen"]
+    confirmation = releaser.post(f"{LIST}release/", {"seen": form})
+    assert locks.get("x").unconfirmed, "the pages took too long"
+
+    assert (info.unconfirmed, info.timeout, state_of(info).code) == (True, 30, "handover")
+    assert 0 < info.ttl <= 2
+    for page in (*pages, confirmation):
+        assert "handover" in words_of(page)
+        assert "of 30s" not in words_of(page)
+    assert "Handover: releasing is not safe." in text_of(pages[1])
+    assert "<meter" not in text_of(pages[0])
+    assert "<progress" not in text_of(pages[1])
+    assert table.splitlines()[1].split()[:2] == ["x", "handover"]
+    assert "Handover: releasing is not safe." in shown
+    assert "locks release" not in shown
+    assert json.loads(json_text)[0]["state"] == "handover"
+
+
+def test_a_confirmed_grant_is_held(waiter: Child) -> None:
+    waiter.process.send_signal(signal.SIGCONT)
+    waiter.expect("held")
+    wait_until(lambda: not locks.get("x").unconfirmed)
+    assert state_of(locks.get("x")).code == "held"
+    assert locks.get("x").ttl > 2
+    waiter.tell()
+    waiter.expect("released")
+
+
+@pytest.mark.parametrize("timeout", [0.5, 2, 2.5, 30])
+def test_no_other_hold_is_a_handover(hold, timeout: float) -> None:
+    lock = hold("x", timeout=timeout)
+    assert not locks.get("x").unconfirmed
+    renewed(locks, "x")
+    assert not locks.get("x").unconfirmed
+    lock.extend(1.9, replace_ttl=True)
+    assert not locks.get("x").unconfirmed

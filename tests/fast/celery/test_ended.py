@@ -1,0 +1,301 @@
+"""A queue lock whose task has ended, as far as the result backend knows, is taken over."""
+
+import uuid
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from celery import Task
+from django.db import transaction
+
+from django_redislock import locks, single_instance
+from django_redislock.testing import EmbeddedServer
+from tests.lock_tools import hanging
+from tests.tools import wait_until
+
+from .tools import WHEN_SENT, elsewhere, held_by, make_task, own_app, queue_lock, run_message
+
+FINAL = ["SUCCESS", "FAILURE", "REVOKED"]
+NOT_FINAL = ["PENDING", "RECEIVED", "STARTED", "RETRY"]
+
+
+# Celery 5.4 and 5.7 store results with a command that redis-py 8 calls deprecated.
+pytestmark = pytest.mark.filterwarnings("ignore:Call to deprecated setex:DeprecationWarning")
+
+
+def store(app, task_id, state):
+    app.backend.forget(task_id)  # a success is never overwritten
+    error = LookupError("it") if state in ("FAILURE", "REVOKED", "RETRY") else None
+    app.backend.store_result(task_id, error, state)
+
+
+@pytest.mark.parametrize("state", FINAL)
+@pytest.mark.parametrize("mode", WHEN_SENT)
+def test_the_next_task_is_sent(app, name, sent, signals, mode, state):
+    task = make_task(app, name, mode)
+    first = task.delay()
+    store(app, first.id, state)
+    second = task.delay()
+    assert [each["id"] for each in sent] == [first.id, second.id]
+    assert queue_lock(name, mode).holder.task_id == second.id
+    assert task.delay().id == second.id
+    assert [what for what, *_ in signals] == ["skipped"]
+    assert run_message(app, task, headers=sent[1], task_id=second.id) == "ran"
+    assert queue_lock(name, mode) is None
+
+
+@pytest.mark.parametrize("state", NOT_FINAL)
+@pytest.mark.parametrize("mode", WHEN_SENT)
+def test_a_task_that_has_not_ended_keeps_its_queue_lock(app, name, sent, mode, state):
+    task = make_task(app, name, mode)
+    first = task.delay()
+    if state != "PENDING":
+        store(app, first.id, state)
+    assert task.delay().id == first.id
+    assert queue_lock(name, mode).holder.task_id == first.id
+    assert len(sent) == 1
+
+
+@pytest.mark.parametrize("on_conflict", ["skip", "raise", "replace"])
+def test_a_limit_counts_only_tasks_that_have_not_ended(app, name, sent, on_conflict):
+    task = make_task(app, name, limit=2, on_conflict=on_conflict)
+    first, second = task.delay(), task.delay()
+    store(app, second.id, "SUCCESS")
+    third = task.delay()
+    if on_conflict != "replace":
+        assert {each.holder.task_id for each in locks.get(name).holders} == {first.id, third.id}
+    assert len(sent) == 3
+
+
+def test_a_running_task_with_a_stored_result_keeps_its_lock(app, name, sent):
+    """A worker marks a task that runs elsewhere as revoked."""
+    others = []
+
+    def body():
+        store(app, first.id, "REVOKED")
+        others.append(elsewhere(task.delay).id)
+        return "ran"
+
+    task = make_task(app, name, body=body)
+    first = task.delay()
+    assert run_message(app, task, headers=sent[0], task_id=first.id) == "ran"
+    assert others == [first.id]
+
+
+def test_the_result_of_an_earlier_message_with_the_same_id_does_not_count(app, name, sent):
+    task, task_id = make_task(app, name), uuid.uuid4().hex
+    store(app, task_id, "SUCCESS")
+    assert task.apply_async(task_id=task_id).id == task_id
+    assert task.delay().id == task_id
+    assert task.apply_async(task_id=task_id).id == task_id
+    assert len(sent) == 1
+    store(app, task_id, "FAILURE")
+    assert task.apply_async(task_id=task_id).id == task_id
+    assert len(sent) == 2
+    assert task.delay().id == task_id
+    assert len(sent) == 2
+
+
+@pytest.mark.parametrize("mode", WHEN_SENT)
+def test_a_task_that_sends_its_retry_and_succeeds_is_still_queued(app, name, sent, mode):
+    @single_instance(mode=mode, key=name)
+    @app.task(bind=True, name=f"tests.{name}")
+    def task(self):
+        if not self.request.retries:
+            self.retry(countdown=60, throw=False)
+        return "ran"
+
+    first = task.delay()
+    assert run_message(app, task, headers=sent[0], task_id=first.id) == "ran"
+    assert app.AsyncResult(first.id).state == "SUCCESS"
+    assert task.delay().id == first.id
+    assert len(sent) == 2
+    store(app, first.id, "REVOKED")
+    assert task.delay().id != first.id
+
+
+def test_a_redelivered_message_does_not_run_next_to_the_task_that_took_its_queue_lock(
+    app, name, sent
+):
+    """A worker without `single_instance` ran it, and died before it acknowledged the message."""
+    ran = []
+    task = make_task(app, name, task={"acks_late": True}, body=lambda: ran.append(1))
+    first = task.delay()
+    store(app, first.id, "FAILURE")
+    second = task.delay()
+    again = {"headers": sent[0], "task_id": first.id, "redelivered": True}
+    run_message(app, task, **again)
+    assert (ran, app.AsyncResult(first.id).state) == ([], "RETRY")
+    assert held_by(name) == {name: second.id}
+    run_message(app, task, headers=sent[1], task_id=second.id)
+    run_message(app, task, **again)
+    assert (ran, held_by(name)) == ([1, 1], {})
+
+
+def test_an_execution_takes_the_lock_that_a_retry_kept(app, name, sent, signals):
+    @app.task(bind=True, name=f"tests.{name}")
+    @single_instance(key=name, hold_on_retry=True)
+    def task(self):
+        if self.request.retries:
+            return "ran"
+        raise self.retry(countdown=60)
+
+    run_message(app, task, task_id="first")
+    assert held_by(name) == {name: "first"}
+    run_message(app, task, task_id="second", retries=1)
+    assert [what for what, *_ in signals] == ["skipped"]
+    store(app, "first", "REVOKED")
+    assert run_message(app, task, task_id="third", retries=1) == "ran"
+    assert held_by(name) == {}
+    for task_id in "first", "second", "third":
+        app.backend.forget(task_id)
+
+
+# The result backend
+
+
+@pytest.fixture
+def own_server():
+    with EmbeddedServer() as server:
+        yield server
+
+
+@pytest.mark.parametrize("backend", ["disabled://", "rpc://"])
+def test_a_result_backend_that_cannot_know_is_not_asked(name, sent, backend):
+    app = own_app(backend=backend)
+    try:
+        task = make_task(app, name)
+        first = elsewhere(task.delay)
+        assert elsewhere(task.delay).id == first.id
+    finally:
+        app.close()
+    assert len(sent) == 1
+
+
+def test_without_a_result_backend_the_task_is_refused(name, sent):
+    with EmbeddedServer() as server:
+        app = own_app(backend=server.url)
+        task = make_task(app, name)
+        first = task.delay()
+        store(app, first.id, "SUCCESS")
+    assert task.delay().id == first.id
+    assert len(sent) == 1
+    app.close()
+
+
+def test_a_result_backend_that_hangs_delays_only_one_refusal(name, own_server, caplog):
+    app = own_app(backend=own_server.url)
+    try:
+        task = make_task(app, name)
+        first = task.delay()
+        store(app, first.id, "SUCCESS")
+        with hanging(own_server):
+            began = datetime.now(UTC)
+            for _ in range(20):
+                assert task.delay().id == first.id
+            assert datetime.now(UTC) - began < timedelta(seconds=10)
+        assert sum("no reply" in text for text in caplog.messages) == 1
+    finally:
+        app.close()
+
+
+def test_the_result_backend_is_asked_only_before_a_refusal(app, name, monkeypatch):
+    asked = []
+    get = app.backend.get_task_meta
+    monkeypatch.setattr(
+        app.backend, "get_task_meta", lambda *args, **more: asked.append(1) or get(*args, **more)
+    )
+    task = make_task(app, name)
+    task.delay()
+    assert asked == []
+    task.delay()
+    assert asked == [1]
+
+
+# Messages that are not published
+
+
+class Deferring(Task):
+    """Sends its messages when the transaction is committed."""
+
+    def apply_async(self, *args, **options):
+        transaction.on_commit(lambda: super(Deferring, self).apply_async(*args, **options))
+
+
+class Silent(Task):
+    """Sends nothing."""
+
+    def apply_async(self, *args, **options):
+        return None
+
+
+def freed(name):
+    wait_until(lambda: locks.get(name) is None, timeout=2)
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("mode", WHEN_SENT)
+def test_a_message_that_is_rolled_back_leaves_no_queue_lock(app, name, sent, mode):
+    task = make_task(app, name, mode, task={"base": Deferring})
+    with transaction.atomic():
+        task.delay()
+        assert queue_lock(name, mode).ttl <= 60
+        with transaction.atomic():
+            task.delay()
+        transaction.set_rollback(True)
+    wait_until(lambda: queue_lock(name, mode) is None, timeout=2)
+    assert sent == []
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_message_that_a_savepoint_rolls_back_leaves_no_queue_lock(app, name, sent):
+    task = make_task(app, name, task={"base": Deferring})
+    with transaction.atomic():
+        with transaction.atomic():
+            task.delay()
+            transaction.set_rollback(True)
+        freed(name)
+        task.delay()
+    assert len(sent) == 1
+    assert locks.get(name).holder.task_id == sent[0]["id"]
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("on_conflict", ["skip", "replace"])
+def test_a_message_that_is_committed_keeps_its_queue_lock(
+    app, name, sent, signals, revoked, on_conflict
+):
+    task = make_task(app, name, task={"base": Deferring}, on_conflict=on_conflict)
+    with transaction.atomic():
+        task.delay()
+    assert (locks.get(name).holder.task_id, len(sent)) == (sent[0]["id"], 1)
+    assert locks.get(name).ttl > 3590
+    with transaction.atomic():
+        task.delay()
+        assert signals == [] or on_conflict == "skip"
+    expected = [sent[0]["id"]] if on_conflict == "replace" else []
+    assert revoked == expected
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_replaced_task_still_runs_if_the_newer_one_is_rolled_back(app, name, sent, revoked):
+    task = make_task(app, name, task={"base": Deferring}, on_conflict="replace")
+    with transaction.atomic():
+        task.delay()
+    with transaction.atomic():
+        task.delay()
+        transaction.set_rollback(True)
+    freed(name)
+    assert revoked == []
+    assert run_message(app, task, headers=sent[0], task_id=sent[0]["id"]) == "ran"
+
+
+def test_a_class_that_sends_nothing_leaves_no_queue_lock(app, name, sent):
+    task = make_task(app, name, task={"base": Silent})
+    assert task.delay() is None
+    assert locks.get(name) is None
+
+
+def test_protocol_1_keeps_the_queue_lock(app, name):
+    app.conf.task_protocol = 1
+    first = make_task(app, name).delay()
+    assert locks.get(name).holder.task_id == first.id

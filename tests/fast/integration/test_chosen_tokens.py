@@ -1,0 +1,406 @@
+"""A token that a caller chose belongs to one hold. It lets no second caller in. A caller without
+the lock cannot end a hold or a wait of another one that chose the same token."""
+
+import asyncio
+import contextlib
+import os
+import signal
+import time
+from functools import partial
+
+import pytest
+import redis
+import redis.asyncio
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from django_redislock import AsyncLock, Lock, LockNotOwnedError, locks
+from django_redislock.engine import protocol, queries
+from django_redislock.engine.runners import run
+from django_redislock.keys import Keys
+from django_redislock.lock_types.base import release_in_background
+from django_redislock.lua import ACQUIRE, RELEASE, RENEW
+from django_redislock.signals import lock_force_released
+from django_redislock.testing import EmbeddedServer
+from tests.faults.proxy import Proxy, runs
+from tests.lock_tools import free, lease_of, listening, start, waiting
+from tests.servers import Node
+from tests.tools import Child, wait_until
+
+TOKEN = "web-1"
+NAME = "chosen"
+KEYS = Keys("redislock")
+
+
+@pytest.fixture(scope="module")
+def three_urls():
+    with contextlib.ExitStack() as stack:
+        yield [stack.enter_context(EmbeddedServer()).url for _ in range(3)]
+
+
+@pytest.fixture
+def quorum(three_urls, alias_on):
+    """Create quorum locks on three servers."""
+    aliases = [f"chosen{place}" for place in range(3)]
+    for alias, url in zip(aliases, three_urls, strict=True):
+        alias_on(url, alias=alias)
+    return lambda **options: locks.quorum(NAME, aliases, **options)
+
+
+PAIRS = {
+    "mutex": [lambda **more: locks.lock(NAME, **more)] * 2,
+    "semaphore": [lambda **more: locks.semaphore(NAME, 1, **more)] * 2,
+    "read and write": [
+        lambda **more: locks.read_lock(NAME, **more),
+        lambda **more: locks.write_lock(NAME, **more),
+    ],
+    "write and read": [
+        lambda **more: locks.write_lock(NAME, **more),
+        lambda **more: locks.read_lock(NAME, **more),
+    ],
+    "lock_many": [lambda **more: locks.lock_many([NAME, "other"], **more)] * 2,
+    "quorum": None,
+}
+
+
+@pytest.fixture(params=PAIRS)
+def pair(request):
+    """Functions that create two locks, which exclude each other."""
+    return PAIRS[request.param] or [request.getfixturevalue("quorum")] * 2
+
+
+def acquire(lock, **arguments):
+    """Acquire in another thread, with the token."""
+    return start(lambda: lock.acquire(token=TOKEN, **arguments))
+
+
+def aacquire(lock, **arguments):
+    """Acquire in the event loop of another thread, with the token."""
+    return start(lambda: asyncio.run(lock.aacquire(token=TOKEN, **arguments)))
+
+
+@pytest.fixture(params=[acquire, aacquire], ids=["sync", "async"])
+def ask(request):
+    return request.param
+
+
+def test_the_token_of_the_holder_lets_nobody_in(pair, ask):
+    first, second = pair[0](), pair[1]()
+    assert first.acquire(token=TOKEN)
+
+    assert ask(second, blocking=False).result(60) is False
+    assert ask(second, blocking_timeout=0.05).result(60) is False
+    with pytest.raises(LockNotOwnedError):
+        second.release()
+
+    assert first.owned()
+    assert not second.owned()
+    assert first.token == TOKEN
+    first.release()
+
+
+def test_the_object_of_the_holder_lets_nobody_in_either(ask):
+    shared = locks.lock(NAME)
+    assert shared.acquire(token=TOKEN)
+
+    assert ask(shared, blocking=False).result(60) is False
+    assert shared.acquire(blocking=False, token=TOKEN) is False
+
+    shared.release()
+
+
+def test_the_token_of_the_holder_does_not_shorten_the_cooldown(pair, ask):
+    first, second = pair[0](at_least_for=1), pair[1]()
+    began = time.monotonic()
+    assert first.acquire(token=TOKEN)
+    first.release()
+
+    assert ask(second, blocking=False).result(60) is False
+    assert time.monotonic() - began < 1
+    assert ask(second, blocking=True).result(60) is True
+    assert time.monotonic() - began > 0.9
+
+    forget_all()
+
+
+def test_callers_with_the_token_of_the_holder_wait_for_the_release(pair, ask):
+    """They have positions of their own. One that gives up ends neither the hold nor a wait."""
+    first = pair[0]()
+    assert first.acquire(token=TOKEN)
+    patient = [start(hold_once, pair[1]()), start(asyncio.run, ahold_once(pair[1]()))]
+    waiting(manager_of(first), NAME, 2)
+
+    assert ask(pair[1](), blocking_timeout=0.05).result(60) is False
+    assert [each.done() for each in patient] == [False, False]
+    assert first.owned()
+    first.release()
+
+    assert [each.result(60) for each in patient] == [True, True]
+    free(manager_of(first), NAME)
+
+
+def hold_once(lock):
+    assert lock.acquire(token=TOKEN)
+    is_owned = lock.owned() and lock.token == TOKEN
+    lock.release()
+    return is_owned
+
+
+async def ahold_once(lock):
+    assert await lock.aacquire(token=TOKEN)
+    is_owned = await lock.aowned() and lock.token == TOKEN
+    await lock.arelease()
+    return is_owned
+
+
+def manager_of(lock):
+    return locks.using("chosen0") if lock.kind == "quorum" else locks
+
+
+def forget_all():
+    for manager in locks.everywhere():
+        for name in (NAME, "other"):
+            manager.force_release(name)
+
+
+def test_the_lock_class_of_redis_py_refuses_the_token_of_the_holder(client_url):
+    with redis.Redis.from_url(client_url) as client:
+        first, second = (client.lock(NAME, timeout=30, lock_class=Lock) for _ in range(2))
+        assert first.acquire(token=TOKEN)
+        assert start(lambda: second.acquire(blocking=False, token=TOKEN)).result(60) is False
+        with pytest.raises(LockNotOwnedError):
+            second.release()
+        assert first.owned()
+        first.release()
+
+
+async def test_the_async_lock_class_of_redis_py_refuses_the_token_of_the_holder(client_url):
+    async with redis.asyncio.Redis.from_url(client_url) as client:
+        first, second = (client.lock(NAME, timeout=30, lock_class=AsyncLock) for _ in range(2))
+        assert await first.acquire(token=TOKEN)
+        other = asyncio.create_task(second.acquire(blocking=False, token=TOKEN))
+        assert await other is False
+        assert await first.owned()
+        await first.release()
+
+
+@pytest.fixture
+def client_url():
+    return os.environ["REDIS_URL"]
+
+
+def test_the_token_of_a_waiter_lets_nobody_ahead(redis_server):
+    """The first waiter keeps its position, and gets the first grant."""
+    order = []
+
+    def hold(number):
+        lock = locks.lock(NAME)
+        assert lock.acquire(token=TOKEN)
+        order.append(number)
+        lock.release()
+
+    with locks.lock(NAME):
+        waiters = [start(hold, 0)]
+        waiting(locks, NAME, 1)
+        waiters.append(start(hold, 1))
+        waiting(locks, NAME, 2)
+        assert not acquire(locks.lock(NAME), blocking=False).result(60)
+        waiting(locks, NAME, 2)
+    for each in waiters:
+        each.result(60)
+    assert order == [0, 1]
+
+
+def test_a_grant_that_is_not_confirmed_lets_nobody_in():
+    """The waiter was killed before it received its grant."""
+    with locks.lock(NAME) as holder, Child(WAITER) as child:
+        waiting(locks, NAME, 1)
+        os.kill(child.pid, signal.SIGSTOP)
+        holder.release()
+        assert locks.get(NAME).token == TOKEN
+        assert not acquire(locks.lock(NAME), blocking=False).result(60)
+        assert locks.get(NAME).token == TOKEN
+        assert holder.acquire()  # after the grant has expired
+
+
+WAITER = f"""
+from django_redislock import locks
+locks.lock({NAME!r}).acquire(token={TOKEN!r})
+hear()
+"""
+
+
+def test_an_interrupted_caller_does_not_end_the_hold_of_another():
+    first = locks.lock(NAME)
+    assert first.acquire(token=TOKEN)
+
+    async def give_up():
+        waits = asyncio.create_task(locks.lock(NAME).aacquire(token=TOKEN))
+        await asyncio.to_thread(waiting, locks, NAME, 1)
+        waits.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waits
+
+    asyncio.run(give_up())
+
+    waiting(locks, NAME, 0)
+    assert first.owned()
+    first.release()
+
+
+def test_a_release_in_the_background_does_not_end_the_next_hold(monkeypatch):
+    first, second = locks.lock(NAME), locks.lock(NAME)
+    assert first.acquire(token=TOKEN)
+    release_in_background(lease_of(first))
+    assert second.acquire(token=TOKEN)
+
+    release_in_background(lease_of(first))
+    third = locks.lock("another")  # released by the same thread, later
+    assert third.acquire()
+    release_in_background(lease_of(third))
+    free(locks, "another")
+
+    assert second.owned()
+    second.release()
+
+
+# What users see of a chosen token
+
+
+def test_holders_with_the_same_token_are_released_together_or_one_by_one():
+    one, two, three = (locks.semaphore(NAME, 3) for _ in range(3))
+    for each in (one, two):
+        assert each.acquire(token=TOKEN)
+    assert three.acquire(token=f"{TOKEN}-b")
+    first, second, third = locks.get(NAME).holders
+    assert [first.token, second.token, third.token] == [TOKEN, TOKEN, f"{TOKEN}-b"]
+    assert len({first.stored_token, second.stored_token, third.stored_token}) == 3
+
+    assert locks.force_release(NAME, first.stored_token) == 1
+    assert [each.owned() for each in (one, two, three)] == [False, True, True]
+    assert one.acquire(blocking=False, token=TOKEN)
+    released = []
+    with listening(lock_force_released, lambda **sent: released.append(sent["tokens"])):
+        assert locks.force_release(NAME, TOKEN) == 2
+    assert released == [(TOKEN, TOKEN)]
+    assert three.owned()
+    three.release()
+
+
+def test_a_lost_hold_is_not_owned_because_another_holder_has_its_token():
+    first, second = (locks.lock(NAME, auto_renewal=False) for _ in range(2))
+    assert first.acquire(token=TOKEN)
+    locks.force_release(NAME)
+    assert second.acquire(token=TOKEN)
+
+    assert not first.owned()
+    with pytest.raises(LockNotOwnedError):
+        first.extend(5)
+    with pytest.raises(LockNotOwnedError):
+        first.release()
+
+    assert second.owned()
+    second.release()
+
+
+# A repetition of the same request
+
+
+@pytest.fixture
+def proxied(server):
+    with Proxy(*server) as proxy:
+        yield proxy
+
+
+@pytest.fixture(scope="module")
+def server():
+    with Node() as node:
+        for script in (ACQUIRE, RELEASE, RENEW):
+            node.ask("SCRIPT", "LOAD", script.source)
+        yield node.address
+
+
+@pytest.mark.parametrize("retries", [0, 1])
+@pytest.mark.parametrize("when", ["at once", "after a wait"])
+def test_after_a_lost_reply_the_caller_has_exactly_one_hold(proxied, retries, when):
+    options = {"retry": Retry(NoBackoff(), retries)}
+    with redis.Redis.from_url(proxied.url, **options) as client:
+        make = partial(Lock, client, NAME, timeout=30)
+        lock, other = make(), make()
+        if when == "at once":
+            lost = proxied.drop_reply(runs(ACQUIRE))
+            waits = start(hold_or_error, lock)
+        else:
+            assert other.acquire(token=TOKEN)
+            lost = proxied.drop_reply(runs(ACQUIRE), times=2)
+            waits = start(hold_or_error, lock)
+            wait_until(lambda: lost.taken or waits.done())
+            other.release()
+        is_held = waits.result(60)
+        assert lost.done
+        holders = [each.token for each in info.holders] if (info := info_of(client)) else []
+        if is_held:
+            assert holders == [TOKEN]
+            assert not acquire(make(), blocking=False).result(60)
+            run(client, protocol.force_release(KEYS.of(NAME), None))
+        else:
+            wait_until(lambda: info_of(client) is None)
+
+
+def info_of(client):
+    return run(client, queries.get(KEYS, NAME))
+
+
+def hold_or_error(lock):
+    try:
+        return lock.acquire(token=TOKEN)
+    except redis.ConnectionError:
+        return False
+
+
+# Many processes
+
+
+LOOP = f"""
+import itertools, os, redis, time
+from django_redislock import Lock, locks
+
+name, seconds = {NAME!r}, float(sys.argv[1])
+client = redis.Redis.from_url(os.environ["REDIS_URL"])
+kinds = {{
+    "mutex": locks.lock(name),
+    "semaphore": locks.semaphore(name + ":semaphore", 2),
+    "write": locks.write_lock(name + ":readwrite"),
+    "lock_many": locks.lock_many([name + ":1", name + ":2"]),
+    "redis-py": Lock(client, name),
+}}
+most = dict.fromkeys(kinds, 0)
+say("ready")
+hear()
+end = time.monotonic() + seconds
+for kind in itertools.cycle(kinds):
+    if time.monotonic() > end:
+        break
+    if kinds[kind].acquire(blocking_timeout=1, token="same"):
+        most[kind] = max(most[kind], client.incr("inside:" + kind))
+        client.decr("inside:" + kind)
+        kinds[kind].release()
+say("most " + " ".join(f"{{kind}}={{number}}" for kind, number in most.items()))
+"""
+
+
+def test_processes_with_one_token_exclude_each_other(redis_server):
+    seconds = os.environ.get("CHOSEN_TOKENS_SECONDS", "2")
+    with contextlib.ExitStack() as stack:
+        children = [stack.enter_context(Child(LOOP, seconds)) for _ in range(4)]
+        for child in children:
+            child.expect("ready")
+        for child in children:
+            child.tell("go")
+        results = [
+            dict(pair.split("=") for pair in child.expect("most").split()) for child in children
+        ]
+    redis_server.delete(*redis_server.keys("inside:*"))
+    most = {kind: max(int(each[kind]) for each in results) for kind in results[0]}
+    assert most.pop("semaphore") in (1, 2)
+    assert set(most.values()) == {1}, most

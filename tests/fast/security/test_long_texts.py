@@ -1,0 +1,266 @@
+"""A text of any length from a server, a sender or a user neither stops the process nor floods a
+page, a log or a terminal."""
+
+import logging
+import socket
+import threading
+from contextlib import contextmanager, suppress
+from datetime import date
+from functools import partial
+from time import thread_time
+
+import pytest
+from celery import Celery
+from celery.app.trace import build_tracer
+from prometheus_client import CollectorRegistry, generate_latest
+from redis.exceptions import RedisError, ResponseError
+
+from django_redislock import LockError, locks, metrics, single_instance
+from django_redislock.names import fit_name, matcher, short_repr
+from django_redislock.text import any_of, error_text, printable
+from tests.lock_fixtures import CORE
+from tests.pages import DASHBOARD, LIST, text_of, user_with
+
+from .looking import command, page_of
+
+pytestmark = pytest.mark.django_db
+
+UNITS = ["://", "User ", "<a.b(", "<a", ",a://", "a,", "@", ")>", " has no permissions", "'://"]
+UNITS += ["args beginning with: ", "\x00", "\x1b[31m", "\u202e", "?", "*", "*?", ":0a", "1", " "]
+"""The texts that are repeated, each with the start of something that is searched for."""
+
+MILLION = 1_000_000
+
+SECONDS = 1.0
+"""Processor time for 5 MB, which takes some 50 ms. A search that reads the rest of the text at
+each position takes seconds for the 20 kB that are tried first."""
+
+SHOWN = 12_000
+"""The longest text that is shown."""
+
+
+def seconds_of(do):
+    start = thread_time()
+    do()
+    return thread_time() - start
+
+
+MAKERS = {
+    "an error": error_text,
+    "a printed text": printable,
+    "a repr": short_repr,
+    "a name": fit_name,
+    "a pattern": lambda text: matcher(text),
+    "a pattern of keys": lambda text: any_of((text[:20_000],)),
+    "a key": lambda text: any_of(("*a*b*", "?*://*z")).match(text[:20_000]),
+}
+
+
+@pytest.mark.parametrize("what", MAKERS)
+@pytest.mark.parametrize("unit", UNITS)
+def test_the_time_does_not_grow_faster_than_the_text(what, unit):
+    make = MAKERS[what]
+    for size in (20_000, 5 * MILLION):
+        text = unit * (size // len(unit))
+        assert seconds_of(lambda text=text: make(text)) < SECONDS, f"{size} characters"
+
+
+@pytest.mark.parametrize("unit", UNITS)
+def test_what_is_shown_is_short(unit):
+    text = unit * (MILLION // len(unit))
+
+    assert len(error_text(ResponseError(text))) < 10 * SHOWN
+    assert len(printable(text)) < 10 * SHOWN
+    assert len(short_repr(text)) < 200
+    assert len(short_repr([text] * 9)) < 2000
+    assert len(short_repr(text.encode())) < 200
+
+
+SECRET = "\N{SECTION SIGN}"
+
+QUOTES = {
+    "an address": f"redis://{SECRET * 30}:{SECRET * 30}@{SECRET * 30}@host:6379/0 is away",
+    "a second address": f"a://b@c, redis://{SECRET * 40}@{SECRET * 40}@host:6379/0 is away",
+    "a client": f"<redis.client.Redis(password={SECRET * 40}(x)>{SECRET * 40})> is away",
+    "a request": f"with args beginning with: '{SECRET * 40}' '{SECRET * 40}'",
+    "a user": f"User {SECRET * 80} has no permissions to run this",
+}
+
+
+@pytest.mark.parametrize("quote", QUOTES.values(), ids=QUOTES)
+def test_a_cut_inside_a_secret_does_not_show_the_secret(quote):
+    lengths = {len(error_text("x" * MILLION)), 10 * len(error_text("x" * MILLION))}
+    for length in lengths:
+        for before in range(length - len(quote) - 10, length + 10):
+            for after in (0, MILLION):
+                shown = error_text(f"{'x' * before} {quote} {'x' * after}")
+                assert SECRET not in shown, (before, after)
+                assert SECRET not in short_repr(f"{'x' * (before % 90)} {quote}")
+
+
+def test_a_cut_keeps_the_beginning():
+    """Which says what went wrong."""
+    long = "x" * MILLION
+
+    assert error_text(f"Invalid date: '{long}'").startswith("Invalid date: 'xxx")
+    address = f"Error 111 connecting to redis://us3r:p4ss@host:1/0, next http://h. {long}"
+    assert error_text(address).startswith("Error 111 connecting to redis://***@host:1/0, next ")
+
+
+class HostileServer:
+    """A server that replies with an error to all commands that begin no connection."""
+
+    def __init__(self, error):
+        self._error = f"-ERR {error}\r\n".encode()
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.url = f"redis://127.0.0.1:{self._listener.getsockname()[1]}/0"
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self):
+        with suppress(OSError):
+            while True:
+                connection, _ = self._listener.accept()
+                threading.Thread(target=self._serve, args=[connection], daemon=True).start()
+
+    def _serve(self, connection):
+        with suppress(OSError, ValueError), connection, connection.makefile("rb") as requests:
+            while head := requests.readline():
+                words = []
+                for _ in range(int(head[1:])):
+                    size = int(requests.readline()[1:])
+                    words.append(requests.read(size + 2)[:-2])
+                begins = words[0].upper() in (b"CLIENT", b"SELECT", b"AUTH")
+                connection.sendall(b"+OK\r\n" if begins else self._error)
+
+    def close(self):
+        self._listener.close()
+
+
+@contextmanager
+def hostile_alias(settings, error):
+    server = HostileServer(error)
+    hostile = {"BACKEND": CORE, "LOCATION": server.url, "OPTIONS": {"protocol": 2}}
+    away = {"BACKEND": CORE, "LOCATION": "redis://127.0.0.1:1/0"}
+    settings.CACHES = {**settings.CACHES, "hostile": hostile, "away": away}
+    try:
+        yield locks.using("hostile")
+    finally:
+        server.close()
+
+
+def uses(hostile, client):
+    """Return all that a site does with an alias, as it looks from outside."""
+    registry = CollectorRegistry()
+    metrics.install(registry=registry, using=["hostile"])
+    yield lambda: generate_latest(registry)
+    yield lambda: hostile.get("a")
+    yield lambda: hostile.lock("a").acquire(blocking=False)
+    yield lambda: hostile.health()
+    yield lambda: command("list", "--using=hostile")
+    yield lambda: command("check", "--using=hostile")
+    yield lambda: locks.quorum("q", ["default", "hostile", "away"]).acquire(blocking=False)
+    for address in (LIST, DASHBOARD, page_of("a")):
+        yield lambda address=address: text_of(client.get(address))
+        yield lambda address=address: text_of(client.get(address, {"using": "hostile"}))
+    yield lambda: text_of(client.post(f"{LIST}release/", {"all": "yes"}))
+
+
+@pytest.mark.parametrize("unit", ["://", "User ", "<a.b("])
+def test_the_error_of_a_server_does_not_stop_the_locks_of_another(
+    settings, caplog, operator, unit
+):
+    for size in (60_000, MILLION):
+        with (
+            hostile_alias(settings, unit * (size // len(unit))) as hostile,
+            locks.using("default").lock("healthy", timeout=3) as lock,
+        ):
+            for use in uses(hostile, operator):
+                with suppress(RedisError, LockError):
+                    assert len(str(use())) < 150_000, "the page or text has the whole error"
+                assert not lock.lost
+            assert lock.owned()
+    assert all(len(record.getMessage()) < SHOWN for record in caplog.records)
+
+
+app = Celery("long_texts", broker="memory://", set_as_current=False)
+app.conf.task_ignore_result = True
+
+
+@app.task(name="long_texts.report")
+@single_instance(key=lambda day: f"report:{date.fromisoformat(day)}")
+def report(day):
+    pass
+
+
+@app.task(name="long_texts.looked_up")
+@single_instance(key=lambda day: {}[day])
+def looked_up(day):
+    pass
+
+
+def queued(day):
+    pass
+
+
+queued_task = app.task(name="long_texts.queued")(queued)
+single_instance(mode="until_executed", key=lambda day: f"report:{date.fromisoformat(day)}")(
+    queued_task
+)
+
+
+@pytest.mark.parametrize("name", ["report", "looked_up", "queued"])
+@pytest.mark.parametrize("unit", ["://", "User ", "<a.b(", "\x00"])
+def test_the_argument_of_a_message_does_not_stop_the_worker(caplog, name, unit):
+    task = app.tasks[f"long_texts.{name}"]
+    caplog.set_level(logging.DEBUG, "django_redislock")
+
+    for size in (30_000, MILLION):
+        text = unit * (size // len(unit))
+        request = {"id": text, "args": (text,), "kwargs": {}, "is_eager": False}
+        trace = build_tracer(task.name, task, app=app, eager=True, propagate=False)
+        execute = partial(trace, request["id"], (text,), {}, request)
+        assert seconds_of(execute) < 2 * SECONDS, f"{size} characters"
+    ours = [each for each in caplog.records if each.name == "django_redislock"]
+    assert all(len(record.getMessage()) < SHOWN for record in ours)
+
+
+def unreadable(settings):
+    away = {"BACKEND": CORE, "LOCATION": "redis://127.0.0.1:1/0"}
+    settings.CACHES = {"default": away, "away": away}
+    settings.REDISLOCK_CACHE = "away"
+
+
+@pytest.mark.parametrize("address", [LIST, DASHBOARD, page_of("a")])
+def test_an_unknown_alias_is_not_found_if_no_alias_can_be_read(settings, address):
+    viewer = user_with("view_activelock")
+    unreadable(settings)
+
+    assert viewer.get(address).status_code == 503
+    assert viewer.get(address, {"using": "away"}).status_code == 503
+    long = "://" * 600
+    response = None
+
+    def get():
+        nonlocal response
+        response = viewer.get(address, {"using": long})
+
+    assert seconds_of(get) < SECONDS
+    assert response.status_code == 404
+    assert "://://" not in text_of(response)
+
+
+@pytest.mark.parametrize("unit", UNITS)
+def test_a_long_search_is_answered(operator, unit):
+    search = unit * (2000 // len(unit))
+
+    assert seconds_of(lambda: operator.get(LIST, {"q": search})) < 2 * SECONDS
+
+
+@pytest.mark.parametrize("parameter", ["q", "using", "kind", "unknown"])
+@pytest.mark.parametrize("address", [LIST, DASHBOARD, page_of("a")])
+def test_an_address_that_is_too_long_is_refused(operator, address, parameter):
+    """A page repeats the address in its links. Many web servers refuse such an address."""
+    response = operator.get(address, {parameter: "://" * MILLION})
+
+    assert response.status_code == 400
+    assert len(response.content) < SHOWN

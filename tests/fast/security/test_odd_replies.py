@@ -1,0 +1,97 @@
+"""A server that replies with nonsense is an unusable server: its cache alias counts as unreadable,
+and callers get an error of redis-py or of locks."""
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+from redis.exceptions import RedisError
+
+from django_redislock import LockError, locks
+from tests.pages import DASHBOARD, LIST, RELEASE, lock_page, text_of
+
+from .odd_server import odd_server
+
+
+def bulk(text: str) -> bytes:
+    data = text.encode()
+    return b"$%d\r\n%s\r\n" % (len(data), data)
+
+
+REPLIES = {
+    "status": b"+OK\r\n",
+    "number": b":1\r\n",
+    "nil": b"$-1\r\n",
+    "list": b"*2\r\n:1\r\n$1\r\nx\r\n",
+    "no JSON": bulk("some text"),
+    "no text": b"$2\r\n\xff\xfe\r\n",
+    "deep JSON": bulk("[" * 100_000),
+    "a number": bulk("5"),
+    "a huge number": bulk("9" * 10_000),
+    "an empty list": bulk("[]"),
+    "an object": bulk('{"a": 1}'),
+    "wrong members": bulk('["x", [[1, 2, 3]], null, {}]'),
+    "nothing in it": bulk("[null, null, null, null]"),
+    "names": bulk('["0", 1, [[5, "x"], ["a"]]]'),
+    "rows": bulk('["1", [[null, "x", 5]]]'),
+}
+
+
+@pytest.fixture(params=REPLIES.values(), ids=REPLIES)
+def evil(request, settings):
+    """The locks of an alias whose server replies with nonsense."""
+    with odd_server(request.param) as port:
+        entry = {
+            **settings.CACHES["default"],
+            "LOCATION": f"redis://127.0.0.1:{port}/0",
+            "OPTIONS": {"protocol": 2},
+        }
+        settings.CACHES = {**settings.CACHES, "evil": entry}
+        yield locks.using("evil")
+
+
+def renew(manager) -> None:
+    lock = manager.lock("x", auto_renewal=False)
+    assert lock.acquire(blocking=False)
+    lock.extend(5)
+
+
+CALLS = {
+    "get": lambda manager: manager.get("x"),
+    "get_many": lambda manager: manager.get_many(["x", "y"]),
+    "active": lambda manager: list(manager.active()),
+    "page": lambda manager: manager.page("*x*"),
+    "count": lambda manager: manager.count(),
+    "queue": lambda manager: manager.queue("x"),
+    "history": lambda manager: manager.history(),
+    "history of one": lambda manager: manager.history("x"),
+    "rates": lambda manager: manager.rates(),
+    "force_release": lambda manager: manager.force_release("x"),
+    "acquire": lambda manager: manager.lock("x", auto_renewal=False).acquire(blocking=False),
+    "extend": renew,
+    "ping": lambda manager: manager.ping(),
+}
+
+
+@pytest.mark.filterwarnings("ignore:Lock .* was not released:ResourceWarning")
+def test_each_call_returns_or_raises_an_error_that_callers_expect(evil) -> None:
+    for name, call in CALLS.items():
+        try:
+            call(evil)
+        except (RedisError, LockError):
+            pass
+        except BaseException as error:
+            raise AssertionError(f"{name} raised {error!r}") from error
+
+
+@pytest.mark.django_db
+def test_the_admin_shows_the_other_aliases(evil, hold) -> None:
+    hold("invoice:42")
+    client = Client()
+    client.force_login(User.objects.create_superuser("root"))
+    pages = client.get(LIST), lock_page(client, "invoice:42", using="default")
+    pages += client.get(DASHBOARD), client.post(RELEASE, {"all": "yes"})
+    for page in pages:
+        assert page.status_code == 200
+        assert "invoice:42" in text_of(page)
+    for address in (f"{DASHBOARD}?using=evil", f"{LIST}x/change/?using=evil"):
+        assert client.get(address).status_code in (200, 302, 503)
