@@ -284,10 +284,8 @@ def leases_of(owner: Owner, server: Server, name: str) -> list[Lease]:
 
 
 def leases_by_client(owner: Owner, server: Server, name: str) -> tuple[list[Lease], list[Lease]]:
-    """Return the leases by which `owner` holds a lock, and those of a lock with the same keys that
-    it holds through other clients.
-
-    The server of these can be the same one. Only the server knows.
+    """Return the leases by which `owner` holds a lock, and its leases with the same keys through
+    other clients, whose server can be the same one. Only the server knows.
     """
     references = _leases.get((server.keys.of(name).lock, owner))
     if references is None:
