@@ -319,9 +319,10 @@ def test_each_shard_stores_a_part_of_the_locks(alias_on, own_server, own_redis):
         assert asyncio.run(_ahold(own))
         assert len(own.history()) == len(names) + 1
         assert len(own.health().get("eviction").facts["servers"]) == 2
-        own_redis.execute_command("ACL", "SETUSER", "default", "-info")
+        user = own_redis.acl_whoami()
+        own_redis.execute_command("ACL", "SETUSER", user, "-info")
         eviction = own.health().get("eviction")
-        own_redis.execute_command("ACL", "SETUSER", "default", "+info")
+        own_redis.execute_command("ACL", "SETUSER", user, "+info")
         assert eviction.status == "unknown"
         assert "'info'" in eviction.summary
 

@@ -264,7 +264,7 @@ def test_a_database_that_is_missing_is_a_finding(alias_on, own_server):
 @pytest.mark.parametrize("user", ["", ":guess@", "nobody:guess@"])
 def test_a_wrong_password_is_a_finding(alias_on, own_server, own_redis, settings, user):
     own_redis.config_set("requirepass", "s3cret")
-    own = alias_on(own_server.url.replace("//", f"//{user}"))
+    own = alias_on(f"redis://{user}{own_server.address}/0")
     found = own.health()
     start = (
         "The server refuses the user name or the password of CACHES['own']: AuthenticationError"

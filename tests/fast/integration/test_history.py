@@ -82,7 +82,7 @@ def test_a_full_server_releases_locks_without_recording(own_locks, own_redis):
 
 @pytest.mark.parametrize("right", ["hincrby", "hkeys", "xadd", "xrevrange"])
 def test_a_user_without_a_right_to_the_history_can_use_locks(own_locks, own_redis, right):
-    own_redis.execute_command("ACL", "SETUSER", "default", f"-{right}")
+    own_redis.execute_command("ACL", "SETUSER", own_redis.acl_whoami(), f"-{right}")
     with own_locks.lock("a"):
         assert not own_locks.lock("a", blocking=False).acquire()
     assert own_locks.get("a") is None

@@ -151,9 +151,10 @@ def test_an_error_of_the_server_is_logged_once_for_all_locks(
     held = [own_locks.lock(f"a:{number}", timeout=30) for number in range(40)]
     for lock in held:
         assert lock.acquire()
-    own_redis.execute_command("ACL", "SETUSER", "default", "-evalsha", "-eval")
+    user = own_redis.acl_whoami()
+    own_redis.execute_command("ACL", "SETUSER", user, "-evalsha", "-eval")
     moving_clock.forward(15)
-    own_redis.execute_command("ACL", "SETUSER", "default", "+evalsha", "+eval")
+    own_redis.execute_command("ACL", "SETUSER", user, "+evalsha", "+eval")
     assert re.findall(r"Renewal failed, will retry: locks=(\d+)", caplog.text) == ["40"]
     for lock in held:
         lock.release()
