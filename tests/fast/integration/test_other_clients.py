@@ -143,7 +143,7 @@ def test_the_error_of_several_does_not_name_a_lock_with_a_chosen_token(other):
     assert elsewhere.result(60)
     assert first.acquire(token="mine")
     many = other.lock_many(["a", "b"], reentrant=True, blocking=False)
-    with pytest.raises(LockError, match="^Lock 'b' was not acquired"), many:
+    with pytest.raises(LockError, match=r"^Lock 'b' was not acquired"), many:
         pytest.fail("the block ran")
     first.release()
     locks.force_release("b")
