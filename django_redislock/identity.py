@@ -79,7 +79,7 @@ def caller() -> "tuple[asyncio.Task[Any] | threading.Thread, bool]":
     """
     try:
         task = asyncio.current_task()
-        in_loop = _threads_are_real() or bool(task and _is_on_stack(task))
+        in_loop = threads_are_real() or bool(task and _is_on_stack(task))
     except RuntimeError:  # No event loop runs.
         task, in_loop = None, False
     if task and in_loop:
@@ -96,7 +96,7 @@ def current_owner() -> "asyncio.Task[Any] | threading.Thread":
     return caller()[0]
 
 
-def _threads_are_real() -> bool:
+def threads_are_real() -> bool:
     # gevent and eventlet replace this function by their own. Then the threads are greenlets, and
     # all greenlets of a system thread see its event loop and its asyncio task.
     return inspect.isbuiltin(threading.get_ident)

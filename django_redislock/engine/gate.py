@@ -12,6 +12,7 @@ import random
 import threading
 import time
 from collections import deque
+from collections.abc import Iterator
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -39,20 +40,21 @@ def new_slots(pool: Any) -> list[threading.Lock]:
     return thread_slots.setdefault(pool, [threading.Lock() for _ in range(count)])
 
 
-def wait_for_slot(slots: list[threading.Lock], seconds: float) -> threading.Lock:
-    """Return a slot that was acquired.
+def slots_to_try(
+    slots: list[threading.Lock], seconds: float
+) -> Iterator[tuple[threading.Lock, float]]:
+    """Yield slots, each with how long to wait for it, until one is acquired or time is up.
 
-    After `seconds` it may be the slot of another call. That call is slow, or an interrupt kept it
-    from releasing the slot.
+    The caller acquires it, because an interrupt on the way to the caller would keep the slot.
+    After `seconds` the last slot counts as the caller's. A slow call has it, too.
     """
     give_up = time.monotonic() + seconds
     while True:
         for slot in slots:
-            if slot.acquire(blocking=False):
-                return slot
-        slot = random.choice(slots)  # noqa: S311  no secret
-        if slot.acquire(timeout=SLOT_WAIT_SECONDS) or time.monotonic() > give_up:
-            return slot
+            yield slot, 0
+        yield random.choice(slots), SLOT_WAIT_SECONDS  # noqa: S311  no secret
+        if time.monotonic() > give_up:
+            return
 
 
 class LoopGate:

@@ -72,7 +72,12 @@ class ReaderInbox(Inbox):
                 [reply] = yield RawCommands(
                     (("BLPOP", *self.lists, timeout),), seconds + late, key
                 )
-                self._take_in(reply)
+                if isinstance(reply, ResponseError) and "WRONGTYPE" in str(reply):
+                    # Another program wrote to an inbox. Grants may be lost with the others.
+                    yield RawCommands((("DEL", *self.lists),), late, key)
+                    self.tell_all(True)
+                else:
+                    self._take_in(reply)
             else:
                 yield Sleep(min(left, POLL_SECONDS))
                 self.tell_all(True)

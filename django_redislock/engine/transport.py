@@ -9,7 +9,8 @@ import math
 import os
 import threading
 import time
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from inspect import Parameter, signature
@@ -17,12 +18,14 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from redis import ConnectionPool
-from redis.exceptions import ConnectionError, MaxConnectionsError, ResponseError
+from redis.exceptions import ConnectionError, MaxConnectionsError, RedisError, ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from ..backends import AsyncClient, Client, Nodes
 from ..backends.cluster import AsyncNode, is_readonly, key_of, route
-from .gate import LoopGate, loop_gates, new_slots, thread_slots, wait_for_slot
+from ..backends.pools import move_connection
+from .gate import LoopGate, loop_gates, new_slots, slots_to_try, thread_slots
+from .helper_threads import can_be_interrupted, run_apart
 from .operations import Command
 from .time_limits import within
 
@@ -82,63 +85,74 @@ def call(
         return _call_nodes(client, commands, limit, urgent, once)
     pool: Any = client.connection_pool
     slots = thread_slots.get(pool) or new_slots(pool)
-    connection, slot = None, slots[0]
-    keeps, is_kept = getattr(pool, "keeps", False) and not once, False
+    slot: threading.Lock | None = None
+    loan = Loan(pool)
+    keeps = getattr(pool, "keeps", False) and not once
     deadline = None if limit is None else time.monotonic() + limit
+    # An interrupt can strike anywhere, also while this call ends. So it ends twice, and the second
+    # time has nothing to do unless the first was interrupted.
     try:
-        for slot in slots:
-            if slot.acquire(blocking=False):
-                break
-        else:
-            slot = wait_for_slot(slots, POOL_WAIT_SECONDS if limit is None else limit)
-        replies: list[Any]
         try:
-            connection = pool.kept.pop() if keeps else None
-        except IndexError:
-            connection = None
-        if connection and connection.pid != os.getpid():  # of the parent process
-            pool.release(connection)
-            connection = None
-        while True:
-            was_kept = connection is not None
-            if not connection:
-                connection = get_connection(pool, deadline, urgent=urgent)
-                _discard_unread_reply(pool, connection)
-            try:
-                if deadline is None and not once:
-                    replies = connection.retry.call_with_retry(
-                        partial(_attempt, connection, commands),
-                        lambda error, broken=connection: broken.disconnect(),
-                    )
-                else:
-                    replies = _attempt(connection, commands, deadline)
-                break
-            except ConnectionError:
+            for slot in slots:
+                if slot.acquire(blocking=False):
+                    break
+            else:
+                longest = POOL_WAIT_SECONDS if limit is None else limit
+                for slot, seconds in slots_to_try(slots, longest):
+                    if slot.acquire(timeout=seconds):
+                        break
+            if keeps:
+                move_connection(pool.kept, loan.connections)
+            if loan.connections and loan.connections[0].pid != os.getpid():  # of the parent
+                loan.give_back()
+            replies: list[Any]
+            while True:
+                was_kept = bool(loan.connections)
                 if not was_kept:
-                    raise
-                pool.release(connection)  # the server may have closed it
-                connection = None
-        if deadline is not None:
-            _last_replies[pool] = time.monotonic()
-        for reply in replies:
-            if isinstance(reply, ResponseError) and is_readonly(reply):
-                keeps = False
-                connection.disconnect()  # new connections may lead to the new primary
-                _disconnect_idle(pool)
-        # redis-py marks connections to a server that will be replaced.
-        if keeps and not getattr(connection, "should_reconnect", bool)():
-            is_kept = True  # first, because an interrupt must not put it in two places
-            pool.kept.append(connection)
-        return replies
-    finally:
-        try:
-            if connection and not is_kept:
-                pool.release(connection)
+                    loan.take(deadline, urgent=urgent)
+                connection = loan.connections[0]
+                loan.has_unread_reply = True
+                try:
+                    if deadline is None and not once:
+                        replies = connection.retry.call_with_retry(
+                            partial(_attempt, connection, commands),
+                            lambda error, broken=connection: broken.disconnect(),
+                        )
+                    else:
+                        replies = _attempt(connection, commands, deadline)
+                    break
+                except ConnectionError:
+                    if not was_kept:
+                        raise
+                    loan.give_back()  # the server may have closed it
+            loan.has_unread_reply = False
+            if deadline is not None:
+                _last_replies[pool] = time.monotonic()
+            for reply in replies:
+                if isinstance(reply, ResponseError) and is_readonly(reply):
+                    keeps = False
+                    connection.disconnect()  # new connections may lead to the new primary
+                    _run_safely(partial(_disconnect_idle, pool))
+            # redis-py marks connections to a server that will be replaced.
+            if keeps and not getattr(connection, "should_reconnect", bool)():
+                move_connection(loan.connections, pool.kept)
+            return replies
         finally:
-            try:  # noqa: SIM105  an interrupt in the code of suppress() would keep the slot
-                slot.release()
-            except RuntimeError:  # after an interrupt or a timeout it can be free
-                pass
+            _end(loan, slot)
+            slot = None
+    finally:
+        _end(loan, slot)
+
+
+def _end(loan: "Loan", slot: "threading.Lock | None") -> None:
+    loan.has_ended = True
+    if loan.connections:
+        loan.give_back()
+    if slot:
+        try:  # noqa: SIM105  an interrupt in the code of suppress() would keep the slot
+            slot.release()
+        except RuntimeError:  # after an interrupt or a timeout it can be free
+            pass
 
 
 def _call_nodes(
@@ -248,7 +262,7 @@ def _attempt(
         # It may have passed, because this process was stopped.
         deadline = max(deadline, time.monotonic() + MIN_REPLY_SECONDS)
     try:
-        # A health check has no limit. `_connect_within` has made it.
+        # A health check has no limit. `Loan.take` has made it.
         connection.send_packed_command([_pack(commands)], check_health=deadline is None)
         replies = []
         for _ in commands:
@@ -288,9 +302,8 @@ async def _acall_server(
                     lambda error: connection.disconnect(),
                 )
             except ConnectionError:  # the server may have closed it
-                with suppress(KeyError):  # somebody reset the pool in the meantime
-                    await pool.release(connection)
-                connection = None
+                broken, connection = connection, None
+                await _arelease(pool, broken)
         if not connection:
             connection = await _aget_connection(pool, urgent)
             listens = getattr(pool, "maint_notifications_enabled", None)  # see `call`
@@ -314,8 +327,24 @@ async def _acall_server(
         return replies
     finally:
         if connection and not is_kept:
-            with suppress(KeyError):  # as above
-                await pool.release(connection)
+            await _arelease(pool, connection)
+
+
+async def _arelease(pool: Any, connection: Any, *, again: bool = True) -> None:
+    try:
+        with suppress(KeyError):  # somebody reset the pool in the meantime
+            await pool.release(connection)
+    except asyncio.CancelledError:
+        # The task may have waited for a lock of the pool. Then the connection is still in use.
+        if again:
+            task = asyncio.create_task(_arelease(pool, connection, again=False))
+            _releases.add(task)
+            task.add_done_callback(_releases.discard)
+        raise
+
+
+_releases: set["asyncio.Task[None]"] = set()
+"""References to the tasks that release connections. An event loop keeps only weak ones."""
 
 
 async def _asend_on_idle(connection: Any, commands: Sequence[Command]) -> list[Any]:
@@ -366,25 +395,103 @@ def is_exhausted(error: ConnectionError) -> bool:
     return isinstance(error, MaxConnectionsError) or str(error).startswith(POOL_EXHAUSTED)
 
 
-def get_connection(pool: Any, deadline: float | None = None, *, urgent: bool = False) -> Any:
-    """Return a connection of a sync pool that is connected.
+class Loan:
+    """A connection of a pool that a call uses, at most one.
 
-    Args:
-        pool: A connection pool of redis-py.
-        deadline: When to stop connecting, on the monotonic clock. If Redis has replied within
-            `RESPONSIVE_SECONDS`, only the client's own timeouts apply.
-        urgent: Whether not to wait if all connections are in use.
+    Other threads may append or remove it. A deque does that in one step, which no interrupt
+    divides, and so does `move_connection`. So at any time either the call or the pool has it.
     """
-    give_up = time.monotonic() + (0 if urgent else POOL_WAIT_SECONDS)
-    while True:
-        try:
-            if deadline is None or _replied_just_now(pool):
-                return pool.get_connection(*_COMMAND_NAME)
-            return _connect_within(pool, max(0, deadline - time.monotonic()))
-        except ConnectionError as error:
-            if not is_exhausted(error) or time.monotonic() > min(give_up, deadline or give_up):
+
+    def __init__(self, pool: Any) -> None:
+        self.pool = pool
+        self.connections: deque[Any] = deque()
+        self.has_unread_reply = False
+        self.has_ended = False
+        """Whether a connection that arrives from now on goes back to the pool at once."""
+
+    def take(self, deadline: float | None = None, *, urgent: bool = False) -> None:
+        """Take a connection of the pool that is connected.
+
+        Args:
+            deadline: When to stop connecting, on the monotonic clock. If Redis has replied within
+                `RESPONSIVE_SECONDS`, only the client's own timeouts apply.
+            urgent: Whether not to wait if all connections are in use.
+        """
+        give_up = time.monotonic() + (0 if urgent else POOL_WAIT_SECONDS)
+        self.has_unread_reply = False
+        while True:
+            try:
+                if deadline is None or _replied_just_now(self.pool):
+                    self._take_within(None)
+                else:
+                    self._take_within(max(0, deadline - time.monotonic()))
+                return
+            except ConnectionError as error:
+                if not is_exhausted(error) or time.monotonic() > min(give_up, deadline or give_up):
+                    raise
+            time.sleep(POLL_INTERVAL_SECONDS)
+
+    def _take_within(self, seconds: float | None) -> None:
+        """Take a connection by a helper thread if this thread can be interrupted, or with a limit,
+        because nothing else limits a handshake or a health check."""
+        if seconds is None and not can_be_interrupted():
+            try:
+                self._append(check_health=False)
+            except (RedisError, OSError):
                 raise
-        time.sleep(POLL_INTERVAL_SECONDS)
+            except BaseException:
+                # Even so, another thread can raise an exception in this one. It may have struck
+                # during a handshake, and the pool may have taken the connection back.
+                _disconnect_idle(self.pool)
+                raise
+            return
+
+        def take() -> None:
+            self._append(check_health=seconds is not None)
+            if self.has_ended:
+                self._put_back()
+
+        if not run_apart(take, seconds):
+            raise RedisTimeoutError("Timed out while connecting to Redis")
+
+    def _append(self, *, check_health: bool) -> None:
+        connection = self.pool.get_connection(*_COMMAND_NAME)
+        self.connections.append(connection)
+        try:
+            if check_health:
+                connection.check_health()
+            _discard_unread_reply(self.pool, connection)
+        except BaseException:
+            self.has_unread_reply = True
+            self._put_back()
+            raise
+
+    def give_back(self) -> None:
+        """Give the connection back to the pool. If a reply is unread, disconnect it first, or the
+        reply would answer the next command."""
+        _run_safely(self._put_back)
+
+    def _put_back(self) -> None:
+        with suppress(IndexError):  # another thread has done it
+            connection = self.connections.pop()
+            if self.has_unread_reply:
+                connection.disconnect()
+            self.pool.release(connection)
+
+
+def _run_safely(function: Callable[[], None]) -> None:
+    """Run a function where no interrupt strikes it."""
+    if can_be_interrupted():
+        run_apart(function)
+    else:
+        function()
+
+
+def get_connection(pool: Any) -> Any:
+    """Return a connection of a sync pool that is connected."""
+    loan = Loan(pool)
+    loan.take()
+    return loan.connections.pop()
 
 
 def _discard_unread_reply(pool: Any, connection: Any) -> None:
@@ -418,56 +525,6 @@ async def _aget_connection(pool: Any, urgent: bool) -> Any:
             if not is_exhausted(error) or time.monotonic() > give_up:
                 raise
         await asyncio.sleep(POLL_INTERVAL_SECONDS)
-
-
-def _connect_within(pool: Any, seconds: float) -> Any:
-    """Get a connection by a helper thread, because nothing else limits a handshake or a health
-    check. A connection that arrives too late goes back to its pool."""
-    # Not a Future, which an interrupt could leave locked, and the connection with it.
-    outcome: list[Any] = []
-    abandoned: list[bool] = []
-    arrived = threading.Lock()
-    arrived.acquire()
-
-    def connect() -> None:
-        try:
-            connection = pool.get_connection(*_COMMAND_NAME)
-            try:
-                connection.check_health()
-            except BaseException:
-                pool.release(connection)
-                raise
-            outcome.append(connection)
-        except Exception as error:
-            outcome.append(error)
-        arrived.release()
-        if abandoned:
-            put_back()
-
-    def put_back() -> None:
-        with suppress(IndexError):  # the other thread has done it
-            if not isinstance(late := outcome.pop(), Exception):
-                pool.release(late)
-
-    try:
-        try:
-            threading.Thread(target=connect, name="redislock-connect", daemon=True).start()
-        except RuntimeError:  # the interpreter is shutting down
-            return pool.get_connection(*_COMMAND_NAME)
-        due = time.monotonic() + seconds
-        if not arrived.acquire(timeout=seconds):
-            # If this process was stopped, so was the helper thread. It gets as long again as this
-            # wait ended late.
-            arrived.acquire(timeout=min(time.monotonic() - due, seconds))
-        if not outcome:
-            raise RedisTimeoutError("Timed out while connecting to Redis")
-        if isinstance(outcome[0], Exception):
-            raise outcome.pop()
-        return outcome[0]
-    except BaseException:
-        abandoned.append(True)
-        put_back()
-        raise
 
 
 def below_timeout(client: Any, seconds: float) -> float:

@@ -595,7 +595,8 @@ class BaseLock:
                 return (lease,)
         if own and self._waits_for_itself(own, call):
             raise errors.already_held(self, name, call.owner, own)
-        lease = self._new_lease(call, server, name, self._stored_token(call))
+        token = self.stored_token or new_stored_token(call.token)
+        lease = self._new_lease(call, server, name, token)
         acquired = yield from self._acquire_lease(call, lease, call.wait_until)
         return (lease,) if acquired else ()
 
@@ -634,9 +635,6 @@ class BaseLock:
             yield from self._release_lease(lease, unused=True)
             return False
         return True
-
-    def _stored_token(self, call: AcquireCall) -> str:
-        return self.stored_token or new_stored_token(call.token)
 
     def _new_lease(self, call: AcquireCall, server: Server, name: str, token: str) -> Lease:
         lease = Lease(

@@ -18,6 +18,7 @@ from ..engine.runners import arun
 from ..exceptions import LockError
 from ..snapshots import LockInfo
 from ..text import error_text
+from ..tokens import new_stored_token
 from . import errors
 from .base import AcquireCall, BaseLock, T, Target
 from .options import Options
@@ -123,7 +124,7 @@ class Quorum(BaseLock):
 
     def _try_acquire(self, call: AcquireCall) -> Flow[Sequence[Lease]]:
         """Return the leases of a majority, or none. Then no lease is left on any server."""
-        token = self._stored_token(call)
+        token = self.stored_token or new_stored_token(call.token)
         call.leases.clear()  # the leases of earlier attempts have ended
         leases = [self._new_lease(call, server, name, token) for server, name in call.targets]
         results = yield from self._request_all(call, leases)

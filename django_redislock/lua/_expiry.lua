@@ -6,14 +6,23 @@ local function record_break(lock, token, record, how, at)
   count(lock.history, how, at)
 end
 
--- Remove the holders whose lease has expired, and the lock if no holder is left.
+-- Remove the holders whose lease has expired, and the lock if no holder is left. If a cooldown of a
+-- hold that was acquired later than now is left, the clock was set back. The cooldown begins again,
+-- so that it does not last longer by as much. A lease stays: its holder counts on it, and the clock
+-- may be corrected.
 local function remove_expired_holders(lock)
-  if lock.soonest > now then return end
+  local is_stored = lock.soonest > now
+  if is_stored and lock.released <= now then return end
   lock.soonest, lock.latest, lock.used = math.huge, 0, 0
-  local fields = redis.call('HGETALL', lock.key)
+  local fields = use('HGETALL', lock.key)
   for i = 1, #fields, 2 do
     if string.sub(fields[i], 1, 2) == 'h:' then
-      local weight, expires, _, _, _, lease = parse_holder(fields[i + 1])
+      local weight, expires, fence, acquired, waited, lease, payload_at = parse_holder(fields[i + 1])
+      if weight and lease == 0 and tonumber(acquired) > now then
+        is_stored, expires = false, now + expires - acquired
+        redis.call('HSET', lock.key, 'released', now_ms, fields[i], weight .. ' ' .. expires .. ' ' .. fence
+          .. ' ' .. now_ms .. ' ' .. waited .. ' 0 ' .. string.sub(fields[i + 1], payload_at))
+      end
       if weight and expires > now then
         lock.used = lock.used + weight
         lock.soonest = math.min(lock.soonest, expires)
@@ -26,14 +35,14 @@ local function remove_expired_holders(lock)
       end
     end
   end
-  if lock.used > 0 then
+  if lock.used == 0 then
+    redis.call('DEL', lock.key)
+    use('ZREM', lock.index, lock.name)
+  elseif not is_stored then
     redis.call('HSET', lock.key,
       'used', lock.used, 'soonest', lock.soonest, 'latest', lock.latest)
-    redis.call('ZADD', lock.index, lock.latest, lock.name)
+    use('ZADD', lock.index, lock.latest, lock.name)
     set_expiry(lock, true)
-  else
-    redis.call('DEL', lock.key)
-    redis.call('ZREM', lock.index, lock.name)
   end
 end
 
@@ -49,7 +58,7 @@ local MAX_EXPIRED_BY_READER = 6 -- because a reader calls for each of 16 buckets
 
 -- Remove locks of the bucket whose last lease has expired, and record how they ended.
 local function remove_expired_locks(index, locks, history, limit)
-  for _, name in ipairs(redis.call(
+  for _, name in ipairs(use(
     'ZRANGEBYSCORE', index, '-inf', now_ms, 'LIMIT', 0, limit or MAX_EXPIRED)) do
     -- A server that accepts no writes keeps them, but must still list the other locks.
     local is_removed = redis.pcall('ZREM', index, name) == 1

@@ -1,7 +1,7 @@
 -- Reading and changing one lock and its holders.
 --
 -- A lock is a table { name, key, index, history }, with { queue, waiting, inboxes } where waiters
--- matter. load() adds { kind, capacity, used, soonest, latest, holder, in_cooldown }.
+-- matter. load() adds { kind, capacity, used, soonest, latest, released, holder, in_cooldown }.
 
 local MAX_FENCE = 9007199254740991 -- 2^53 - 1: a score from here on cannot grow
 
@@ -12,13 +12,14 @@ end
 
 -- Read a lock, with the `holder` that has `token` and a lease that runs.
 local function load(lock, token)
-  local kind, capacity, used, soonest, latest, record = unpack(read(
-    'HMGET', lock.key, 'kind', 'capacity', 'used', 'soonest', 'latest', 'h:' .. token))
+  local kind, capacity, used, soonest, latest, released, record = unpack(read(
+    'HMGET', lock.key, 'kind', 'capacity', 'used', 'soonest', 'latest', 'released', 'h:' .. token))
   local weight, expires, fence, acquired, waited, lease, payload_at = parse_holder(record)
   local is_live = weight and expires > now
   lock.kind = kind or ''
   lock.capacity, lock.used = parse_number(capacity) or 0, parse_number(used) or 0
   lock.soonest, lock.latest = parse_number(soonest) or 0, parse_number(latest) or 0
+  lock.released = parse_number(released) or 0
   lock.in_cooldown = is_live and lease == 0
   lock.holder = is_live and lease > 0 and {
     weight = weight, expires = expires, fence = fence, acquired = acquired, waited = waited,
@@ -29,7 +30,7 @@ end
 
 -- Return the last fencing token of the bucket, or 0 if it is not known.
 local function last_fence(index)
-  local last = tonumber(redis.call('ZSCORE', index, '') or 0)
+  local last = tonumber(use('ZSCORE', index, '') or 0)
   return last < MAX_FENCE and last or 0
 end
 
@@ -51,7 +52,7 @@ local function save_holder(lock, token, holder)
       .. ' ' .. holder.acquired .. ' ' .. holder.waited .. ' ' .. holder.lease
       .. ' ' .. holder.payload)
   set_expiry(lock, holder.lease > 0 or not is_alone)
-  redis.call('ZADD', lock.index, lock.latest, lock.name)
+  use('ZADD', lock.index, lock.latest, lock.name)
 end
 
 -- Store a change of a holder. A full server denies a script the first write if it adds data, but no

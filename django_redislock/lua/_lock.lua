@@ -8,6 +8,7 @@
 --              used            the total weight of the holders
 --              soonest         no lease expires before this time (ms)
 --              latest          no lease expires after this time (ms)
+--              released        when the last cooldown began (ms)
 --              h:<token>       a holder: "weight expires fence acquired waited lease payload".
 --                              A lease of 0 means cooldown: released, but kept until `expires`
 --   queue    sorted set, the tokens of the waiters by arrival (us)
@@ -40,7 +41,8 @@
 -- The caller passes prefixes, because it does not know these waiters and locks.
 --
 -- Other programs can write here too. A record or a number that does not parse counts as missing,
--- and a key of another type as empty. So one bad lock never blocks another lock.
+-- and a key of another type as empty: a script that only reads skips it, others delete it. So one
+-- bad key never blocks other locks, and its own lock not for long.
 --
 -- Scripts that read reply with JSON, because most clients parse nested lists many times more
 -- slowly. An empty list is {} there.
@@ -57,3 +59,8 @@ if #us < 6 then us = string.sub('00000' .. us, -6) end
 local now_us = clock[1] .. us
 local now_ms = string.sub(now_us, 1, -4)
 local now = tonumber(now_ms)
+
+-- Return whether a reply says that the key has another type.
+local function has_another_type(reply)
+  return type(reply) == 'table' and reply.err and string.find(reply.err, 'WRONGTYPE')
+end

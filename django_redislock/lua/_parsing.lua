@@ -10,8 +10,16 @@ end
 local function read(...)
   local reply = redis.pcall(...)
   if type(reply) ~= 'table' or not reply.err then return reply end
-  if string.find(reply.err, 'WRONGTYPE') then return {} end
+  if has_another_type(reply) then return {} end
   return redis.call(...)
+end
+
+-- Return the reply to a command, in a script that writes. A key of another type is deleted first.
+local function use(command, key, ...)
+  local reply = redis.pcall(command, key, ...)
+  if type(reply) ~= 'table' or not reply.err then return reply end
+  if has_another_type(reply) then redis.call('DEL', key) end
+  return redis.call(command, key, ...)
 end
 
 local epochs = {}

@@ -11,24 +11,26 @@ end
 -- Record that an acquisition was refused, of a caller that arrived at `arrived` (us).
 local function record_refusal(lock, request, arrived)
   if MAX_EVENTS == '0' then return end
-  redis.pcall('XADD', lock.history .. 'refused', 'MAXLEN', '~', MAX_EVENTS, '*',
+  local key = lock.history .. 'refused'
+  local reply = redis.pcall('XADD', key, 'MAXLEN', '~', MAX_EVENTS, '*',
     'name', lock.name, 'kind', lock.kind, 'weight', request.weight, 'at', now_ms,
     'waited', waited_since(arrived), 'info', request.payload)
+  if has_another_type(reply) then redis.pcall('DEL', key) end
   count(lock.history, 'refused', now)
 end
 
 -- Return the lock type that the first waiter wants, or nil if nobody waits.
 local function kind_of_queue(lock)
-  for _, token in ipairs(redis.call('ZRANGE', lock.queue, 0, -1)) do
-    local waiter = parse_waiter(redis.call('HGET', lock.waiting, token), lock.inboxes)
+  for _, token in ipairs(use('ZRANGE', lock.queue, 0, -1)) do
+    local waiter = parse_waiter(use('HGET', lock.waiting, token), lock.inboxes)
     if waiter then return waiter.kind end
   end
 end
 
 -- Remove a token from the queue. Return whether it was there.
 local function leave_queue(lock, token)
-  if redis.call('ZREM', lock.queue, token) == 0 then return false end
-  redis.call('HDEL', lock.waiting, token)
+  if use('ZREM', lock.queue, token) == 0 then return false end
+  use('HDEL', lock.waiting, token)
   return true
 end
 
@@ -40,9 +42,9 @@ local MESSAGE_TTL_MS = 2000 -- no grant lasts longer before it is confirmed
 local function grant_to_waiters(lock, caller)
   local fence
   while lock.capacity == 0 or lock.used < lock.capacity do
-    local token, arrived = unpack(redis.call('ZRANGE', lock.queue, 0, 0, 'WITHSCORES'))
+    local token, arrived = unpack(use('ZRANGE', lock.queue, 0, 0, 'WITHSCORES'))
     if not token then break end
-    local record = redis.call('HGET', lock.waiting, token)
+    local record = use('HGET', lock.waiting, token)
     local waiter = parse_waiter(record, lock.inboxes, token == caller)
     if waiter then
       if lock.capacity == 0 then lock.kind, lock.capacity = waiter.kind, waiter.capacity end
@@ -53,7 +55,7 @@ local function grant_to_waiters(lock, caller)
         local grant = waiter.ticket .. ' '
           .. add_holder(lock, token, waiter, arrived, now + waiter.grant_ttl)
           .. ' ' .. waiter.epoch
-        read('RPUSH', waiter.inbox, grant) -- an inbox of another type fails no release
+        use('RPUSH', waiter.inbox, grant)
         redis.call('PEXPIRE', waiter.inbox, MESSAGE_TTL_MS)
       end
     end
@@ -68,7 +70,7 @@ local function hand_over(lock)
   grant_to_waiters(lock)
   if lock.used == 0 then
     redis.call('DEL', lock.key)
-    redis.call('ZREM', lock.index, lock.name)
+    use('ZREM', lock.index, lock.name)
   elseif lock.used == used then -- else add_holder() has stored it
     redis.call('HSET', lock.key, 'used', used)
   end

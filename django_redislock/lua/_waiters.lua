@@ -6,7 +6,7 @@ local function first_waiters(queue, waiting, inboxes, limit)
   repeat
     local members = read('ZRANGE', queue, start, start + limit - 1, 'WITHSCORES')
     for i = 1, #members, 2 do
-      local record = redis.call('HGET', waiting, members[i])
+      local record = unpack(read('HMGET', waiting, members[i]))
       if parse_waiter(record, inboxes) then found[#found + 1] = { members[i + 1], record } end
       if #found == limit then return found end
     end

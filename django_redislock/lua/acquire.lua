@@ -27,11 +27,12 @@ local key, queue, index, history = KEYS[1], KEYS[2], KEYS[4], KEYS[6] -- faster 
 
 -- Fast path: the lock is free, nobody waits, and both scores in the index grow (ZADD replies 2).
 -- Then the time is larger than every fencing token, so it is the next one. One call in 64 takes the
--- slow path to remove expired locks, up to 100: more than were acquired since.
+-- slow path to remove expired locks, up to 100: more than were acquired since. The slow path also
+-- deals with an index of another type.
 local is_free = redis.call('EXISTS', key, queue) == 0
 local expires = now + lease .. ''
 local is_fast = is_free and now_us % 64 > 0
-if is_fast and redis.call('ZADD', index, 'GT', 'CH', expires, name, now_us, '') == 2 then
+if is_fast and redis.pcall('ZADD', index, 'GT', 'CH', expires, name, now_us, '') == 2 then
   redis.call('HSET', key,
     'kind', kind, 'capacity', capacity, 'used', weight, 'soonest', expires, 'latest', expires,
     'h:' .. token,
@@ -76,9 +77,9 @@ if lock.holder then
   local fence = tonumber(lock.holder.fence)
   return predecessor ~= '' and -fence or fence
 end
-if lock.in_cooldown then return 0 end
 
 remove_expired_holders(lock)
+if lock.in_cooldown then return 0 end
 if predecessor ~= '' then
   local previous = redis.call('HGET', key, 'h:' .. predecessor)
   local its_weight, its_expires, _, _, _, its_lease = parse_holder(previous)
@@ -97,7 +98,7 @@ if lock.used > 0 and last_capacity ~= capacity then
   redis.pcall('HSET', key, 'capacity', capacity)
 end
 
-local arrived = redis.call('ZSCORE', queue, token) or now_us
+local arrived = use('ZSCORE', queue, token) or now_us
 local function refuse()
   if leave_queue(lock, token) then grant_to_waiters(lock) end -- those behind it may fit in
   record_refusal(lock, request, arrived)
@@ -110,8 +111,8 @@ if is_room and redis.call('EXISTS', queue) == 0 then -- fast path: no need to jo
 end
 if heartbeat == 0 and not is_room then return refuse() end
 
-redis.call('ZADD', queue, 'NX', now_us, token)
-redis.call('HSET', lock.waiting, token, table.concat({
+use('ZADD', queue, 'NX', now_us, token)
+use('HSET', lock.waiting, token, table.concat({
   WAITER_FORMAT, inbox, ticket, capacity, weight, grant_ttl, lease, kind, payload }, ' '))
 if heartbeat > 0 then
   local alive = lock.inboxes .. inbox .. ':alive'

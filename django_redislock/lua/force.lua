@@ -17,7 +17,7 @@ local lock = load(lock_of_keys(name), '')
 remove_expired_holders(lock)
 
 local removed, last_expires = {}, 0
-local fields = redis.call('HGETALL', lock.key)
+local fields = use('HGETALL', lock.key)
 for i = 1, #fields, 2 do
   local token = string.match(fields[i], '^h:(.*)$')
   local is_chosen = chosen == '' or chosen == fields[i]

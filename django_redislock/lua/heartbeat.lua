@@ -28,7 +28,7 @@ for i = 4, #KEYS - 1, 3 do
   redis.call('PEXPIRE', lock.waiting, heartbeat)
   local tokens = {}
   for token in string.gmatch(ARGV[3 + (i - 1) / 3], '%S+') do tokens[#tokens + 1] = token end
-  local arrivals = #tokens > 0 and redis.call('ZMSCORE', lock.queue, unpack(tokens)) or {}
+  local arrivals = #tokens > 0 and use('ZMSCORE', lock.queue, unpack(tokens)) or {}
   for j = 1, #tokens do
     if not arrivals[j] then missing[#missing + 1] = tokens[j] end
   end

@@ -20,12 +20,12 @@ local key, queue, _, index, _, history = unpack(KEYS)
 
 -- Fast path: the token is the only holder, and nobody waits.
 if how == 'released' and at_least == '0' and redis.call('EXISTS', queue) == 0 then
-  local kind, used, record = unpack(redis.call('HMGET', key, 'kind', 'used', 'h:' .. token))
+  local kind, used, record = unpack(redis.pcall('HMGET', key, 'kind', 'used', 'h:' .. token))
   local weight, expires, _, _, _, lease = parse_holder(record)
   if weight and expires > now and lease > 0 and weight == tonumber(used) then
     record_end(history, name, kind or '', token, record, how, now_ms)
     redis.call('DEL', key)
-    redis.call('ZREM', index, name)
+    redis.pcall('ZREM', index, name) -- an index of another type does not have it
     return 1
   end
 end
@@ -91,8 +91,9 @@ local acquired = math.min(tonumber(holder.acquired), now) -- the clock may have 
 local cooldown_ends = acquired + tonumber(at_least)
 if cooldown_ends > now then
   local before = holder.expires
-  holder.lease, holder.expires = 0, cooldown_ends
+  holder.lease, holder.expires, holder.acquired = 0, cooldown_ends, acquired
   update_holder(lock, token, holder)
+  redis.call('HSET', key, 'released', math.max(lock.released, now))
   if cooldown_ends < before then refresh_expiry(lock, before) end
   return 1
 end

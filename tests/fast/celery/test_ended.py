@@ -2,12 +2,15 @@
 
 import uuid
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 
 import pytest
 from celery import Task
+from celery.signals import task_rejected, task_unknown
 from django.db import transaction
 
 from django_redislock import locks, single_instance
+from django_redislock.celery.message import CACHE, QUEUE_LOCK
 from django_redislock.testing import EmbeddedServer
 from tests.lock_tools import hanging
 from tests.tools import wait_until
@@ -209,6 +212,57 @@ def test_the_result_backend_is_asked_only_before_a_refusal(app, name, monkeypatc
     assert asked == []
     task.delay()
     assert asked == [1]
+
+
+# Messages that a worker drops
+
+
+def drop(signal, **message):
+    signal.send(sender=None, message=SimpleNamespace(**message), exc=LookupError())
+
+
+DROPPED = [task_unknown, task_rejected]
+
+
+@pytest.mark.parametrize("signal", DROPPED)
+@pytest.mark.parametrize("mode", WHEN_SENT)
+def test_a_dropped_message_releases_its_queue_lock(app, name, sent, mode, signal):
+    make_task(app, name, mode).delay()
+    drop(signal, headers=sent[0])
+    assert queue_lock(name, mode) is None
+
+
+def test_a_dropped_message_releases_a_queue_lock_of_another_alias(app, name, sent):
+    make_task(app, name, using="django_redis").delay()
+    manager = locks.using("django_redis")
+    assert manager.get(name)
+    drop(task_unknown, headers=sent[0])
+    assert manager.get(name) is None
+
+
+FORGED = [
+    None,
+    "text",
+    {},
+    {"id": "other"},
+    {"id": ["other"]},
+    {"id": 1},
+    {QUEUE_LOCK: None},
+    {QUEUE_LOCK: ["x"]},
+    {QUEUE_LOCK: "x" * 1000},
+    {CACHE: "missing"},
+    {CACHE: ["default"]},
+    {CACHE: {"a": 1}},
+]
+
+
+@pytest.mark.parametrize("forged", FORGED)
+@pytest.mark.parametrize("signal", DROPPED)
+def test_a_forged_message_releases_no_lock_of_another_task(app, name, sent, signal, forged):
+    first = make_task(app, name).delay()
+    headers = {**sent[0], "id": "other", **forged} if isinstance(forged, dict) else forged
+    drop(signal, headers=headers, payload=[])
+    assert held_by(name) == {name: first.id}
 
 
 # Messages that are not published

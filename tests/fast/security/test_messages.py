@@ -109,13 +109,15 @@ def test_arguments_result_in_one_name_or_an_error(argument):
 KEPT = "messages:kept"
 
 READ = {"id", "args", "kwargs", "headers", "delivery_info", "retries", "is_eager"}
-READ |= {"called_directly", "chord", "group", "chain", "callbacks", "errbacks"}
+READ |= {"called_directly", "chord", "group", "chain", "callbacks", "errbacks", "children"}
 """The names that django_redislock reads from a request."""
 
 FORGED = sorted(
     {*READ, *OURS}
     # Celery passes these on to the next execution, which django_redislock sends.
     | {"expires", "eta", "timelimit", "reply_to", "hostname", "ignore_result", "stamps"}
+    # Celery keeps the children there.
+    | {"_children"}
     # Notes about an execution were attributes of its request in an earlier version.
     | {f"redislock_{note}" for note in ("sent_again", "begun", "ended", "foreseen")}
 )

@@ -1,5 +1,6 @@
 """The contracts of the Lua scripts that the model does not cover: history, listings, bad data."""
 
+import itertools
 import json
 import time
 from collections import Counter
@@ -344,6 +345,64 @@ def test_a_cooldown_does_not_grow_if_the_clock_was_set_back(lock: Lock, at_least
     assert lock.client.pttl(A.lock) <= at_least
 
 
+def set_back(lock: Lock, *tokens: str, ms: int = 3_600_000) -> None:
+    """Change what the server stores as if its clock had been set back."""
+
+    def later(time: str) -> str:
+        return str(int(time) + ms)
+
+    for token in tokens:
+        record = lock.client.hget(A.lock, f"h:{token}")
+        weight, expires, fence, acquired, rest = record.split(" ", 4)
+        record = " ".join((weight, later(expires), fence, later(acquired), rest))
+        lock.client.hset(A.lock, f"h:{token}", record)
+    for field in ("soonest", "latest", "released"):
+        if before := lock.client.hget(A.lock, field):
+            lock.client.hset(A.lock, field, later(before))
+    lock.client.pexpire(A.lock, lock.client.pttl(A.lock) + ms)
+    lock.client.zadd(A.index, {"a": later(lock.client.hget(A.lock, "latest"))})
+
+
+@pytest.mark.parametrize("by", ["acquire", "acquire with its token", "heartbeat"])
+def test_a_cooldown_begins_again_if_the_clock_was_set_back(lock: Lock, by: str) -> None:
+    lock.acquire("x")
+    assert lock.release("x", 500) == 1
+    set_back(lock, "x")
+    if by == "heartbeat":
+        assert lock.acquire("y", heartbeat=60_000) == 0
+        set_back(lock, "x")
+        lock.heartbeat("y")
+    else:
+        assert lock.acquire("y" if by == "acquire" else "x") == 0
+    [info] = lock.rows("a")
+    assert 0 < info.ttl <= 0.5
+    lock.pass_lease("x")
+    assert lock.acquire("z" if by != "heartbeat" else "y", heartbeat=60_000) > 0
+
+
+def test_a_release_after_the_clock_was_set_back_begins_a_cooldown(lock: Lock) -> None:
+    lock.acquire("x")
+    set_back(lock, "x")
+    assert lock.release("x", 5000) == 1
+    assert lock.acquire("y") == 0
+    [info] = lock.rows("a")
+    assert 4 < info.ttl <= 5
+
+
+def test_a_lease_stays_if_the_clock_was_set_back(lock: Lock) -> None:
+    how: dict[str, Any] = {"kind": "semaphore", "capacity": 2}
+    lock.acquire("x", **how)
+    lock.acquire("y", **how)
+    assert lock.release("y", 500) == 1
+    set_back(lock, "x", "y")
+    before = lock.client.hget(A.lock, "h:x")
+    assert lock.acquire("z", **how) == 0
+    assert lock.client.hget(A.lock, "h:x") == before
+    lock.pass_lease("y")
+    assert lock.acquire("z", **how) > 0
+    assert lock.holders() == ["x", "z"]
+
+
 def test_release_replies_0_if_the_record_is_too_long(lock: Lock) -> None:
     lock.acquire("x")
     weight, expires, fence, rest = lock.client.hget(A.lock, "h:x").split(" ", 3)
@@ -432,6 +491,17 @@ def test_fence_keeps_the_index_for_a_smaller_token_or_another_holder(lock: Lock)
 
 
 # force
+
+
+def test_force_finds_holders_by_a_chosen_or_a_stored_token(lock: Lock) -> None:
+    stored = ["x:1", "x:2", "x", "xy:1", "y:x:1"]
+    for token in stored:
+        lock.acquire(token, kind="semaphore", capacity=5)
+    assert lock.force("x:2") == ["x:2"]
+    assert sorted(lock.force("x")) == ["x", "x:1"]
+    assert lock.force("x") == []
+    assert lock.force("y") == ["y:x:1"]
+    assert lock.force("xy:1") == ["xy:1"]
 
 
 def test_force_frees_weight_without_a_holder(lock: Lock) -> None:
@@ -693,6 +763,81 @@ def test_acquire_rows_and_force_skip_a_bad_holder_record(lock: Lock) -> None:
     assert lock.client.hset(A.lock, mapping={"h:junk": "and again", "kind": "mutex"})
     assert lock.acquire("y") > 0
     assert lock.holders() == ["y"]
+
+
+OTHER_TYPES: dict[str, tuple[str | int, ...]] = {
+    "string": ("SET", "of another program"),
+    "hash": ("HSET", "of another", "program"),
+    "list": ("RPUSH", "of another program"),
+    "set": ("SADD", "of another program"),
+    "zset": ("ZADD", 1, "of another program"),
+    "stream": ("XADD", "*", "of another", "program"),
+}
+NEIGHBOUR = next(name for name in map(str, range(1000)) if KEYS.of(name).bucket == A.bucket)
+SHARED_KEYS = {
+    A.index: "zset",
+    f"{A.history}ended": "stream",
+    f"{A.history}broken": "stream",
+    f"{A.history}refused": "stream",
+    f"{A.history}rates": "hash",
+    f"{A.inboxes}{INBOX}": "list",
+    f"{A.inboxes}{INBOX}:alive": "string",
+    A.lock: "hash",
+    A.queue: "zset",
+    A.waiting: "hash",
+}
+
+
+@pytest.mark.parametrize("when", ["free", "held", "queued"])
+@pytest.mark.parametrize("key", SHARED_KEYS)
+def test_a_key_of_another_type_fails_no_script(recorded: Lock, key: str, when: str) -> None:
+    def spoil(kind: str) -> None:
+        command, *values = OTHER_TYPES[kind]
+        recorded.client.delete(key)
+        recorded.client.execute_command(command, key, *values)
+
+    steps = [
+        lambda: recorded.acquire("w"),
+        lambda: recorded.acquire("w", heartbeat=1750),
+        lambda: recorded.acquire("v", kind="semaphore", capacity=2),
+        lambda: recorded.heartbeat("w", "x"),
+        lambda: recorded.renew("x", LEASE, "renew"),
+        lambda: recorded.fence("x", 2**51),
+        lambda: recorded.release("x"),
+        lambda: recorded.release("x", 500, fence=5),
+        lambda: recorded.release("w", fence=5),
+        lambda: recorded.force("x"),
+        lambda: recorded.force(),
+        lambda: recorded.names(),
+        lambda: recorded.names(order="sorted"),
+        lambda: recorded.rows("a"),
+        lambda: recorded.ask(QUEUE, (A.queue, A.waiting, A.inboxes, A.history), 10),
+        lambda: recorded.history(),
+    ]
+    kinds = OTHER_TYPES.keys() - {SHARED_KEYS[key]}
+    for step, kind in itertools.product(steps, sorted(kinds)):
+        recorded.client.delete("none", *recorded.client.keys("scripts:*"))
+        if when != "free":
+            recorded.acquire("x")
+        if when == "queued":
+            recorded.acquire("w", heartbeat=1750)
+        spoil(kind)
+
+        step()
+
+        recorded.force()  # which can grant it to a waiter
+        while recorded.force():
+            pass
+        for _ in range(2):
+            fence = recorded.acquire("next", name=NEIGHBOUR)
+            assert fence > 0
+            assert recorded.release("next", fence=fence, name=NEIGHBOUR) == 1
+        assert recorded.acquire("mine") > 0
+        assert recorded.acquire("refused") == 0
+        assert recorded.names()[2] == ["a"]
+        assert recorded.release("mine") == 1
+        recorded.history("a")
+        assert recorded.counts()["acquired"]
 
 
 def test_an_expired_key_of_another_type_does_not_block_a_renewal(recorded: Lock) -> None:

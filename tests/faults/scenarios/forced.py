@@ -41,7 +41,8 @@ LOSSES = 5  # of each holder in a run
 )
 def force(setting: Setting) -> None:
     """The manager, the command and the admin release the lock of any holder, or of one that was
-    seen, each in its own process. A holder may work next to the next one until it learns of it."""
+    seen, each in its own process. A holder believes in its lock until it learns of it, and works
+    until its code looks."""
     node = setting.node()
     crew = setting.crew(TESTPROJECT_DB=str(setting.folder / "admin.sqlite3"))
     first = Client(crew, "first", setting.log, caches(node.url), seed="")

@@ -1,0 +1,331 @@
+"""Interrupt a lock at every step of its requests, and look for what that leaves behind.
+
+>>> with Proxy("127.0.0.1", server.port) as proxy:
+...     proxy.delay(0.005)
+...     case = Case(make_client, observer)
+...     interrupt_everywhere(case)
+"""
+
+import asyncio
+import gc
+import sys
+from collections.abc import Callable, Coroutine, Generator, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from dis import opmap
+from itertools import count
+from types import CodeType, FrameType
+from typing import Any
+
+import redis.asyncio
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from django_redislock import AsyncLock, Lock
+from django_redislock.backends.pools import AsyncLockPool, LockPool
+from django_redislock.engine.gate import thread_slots
+
+from .tools import wait_until
+
+SIGNALS = "signals"
+"""Interrupt where Python may run a signal handler: at the start of a Python function, and before
+or after a C function."""
+
+LINES = "lines"
+"""Interrupt before every line. Python runs no signal handler before most of them."""
+
+IGNORED = ("_remove", "__del__")
+"""Functions in which Python ignores an exception: a callback of a `WeakSet`, a finalizer."""
+
+
+@contextmanager
+def interrupt(step: int, began: CodeType, where: str = SIGNALS) -> Iterator[list[str]]:
+    """Raise `KeyboardInterrupt` at the given step in this thread while `began` runs, counted from
+    1. Yield a list, to which the place is added."""
+    passed, under_way = 0, 0
+    struck: list[str] = []
+
+    def pass_step(frame: FrameType) -> None:
+        nonlocal passed
+        if frame.f_code.co_name in IGNORED or struck:
+            return
+        passed += 1
+        if passed == step:
+            struck.append(f"{frame.f_code.co_qualname}:{frame.f_lineno}")
+            raise KeyboardInterrupt
+
+    def profile(frame: FrameType, event: str, about: object) -> None:
+        nonlocal under_way
+        if frame.f_code is began and event in ("call", "return"):
+            under_way += 1 if event == "call" else -1
+        if under_way <= 0 or (event == "call" and continues_generator(frame)):
+            return
+        if event in ("call", "c_call", "c_return"):
+            pass_step(frame)
+
+    def trace(frame: FrameType, event: str, about: object) -> Any:
+        nonlocal under_way
+        if frame.f_code is began:
+            under_way += {"call": 1, "return": -1}.get(event, 0)
+        if under_way > 0 and event == "line":
+            pass_step(frame)
+        return trace
+
+    before = sys.getprofile(), sys.gettrace()
+    gc.disable()  # Python ignores what is raised in the finalizer of a generator
+    if where == SIGNALS:
+        sys.setprofile(profile)
+    else:
+        sys.settrace(trace)
+    try:
+        yield struck
+    finally:
+        sys.setprofile(before[0])
+        sys.settrace(before[1])
+        gc.enable()
+
+
+def continues_generator(frame: FrameType) -> bool:
+    """Return whether the frame passes a value on to another generator. Python runs no signal
+    handler there."""
+    code = frame.f_code.co_code
+    return (code[frame.f_lasti], code[frame.f_lasti + 1] & 3 >= 2) == (opmap["RESUME"], True)
+
+
+@dataclass
+class Case:
+    """A client whose lock is interrupted.
+
+    Args:
+        make: Returns a new client, and its connection pools.
+        observer: A client of the same server, with other connections.
+        is_warm: Whether the pool has a connection before the interrupt.
+    """
+
+    make: Callable[[], tuple[Any, list[Any]]]
+    observer: Any
+    is_warm: bool = False
+    lock: Callable[..., Any] = Lock
+    where: str = SIGNALS
+
+
+def interrupt_everywhere(case: Case, *, every: int = 1, first: int = 1) -> list[str]:
+    """Interrupt `acquire()` at each step, or at some of them. Return the places."""
+    places: list[str] = []
+    taken = Lock(case.observer, "taken", timeout=600)
+    assert taken.acquire()
+    try:
+        for step in count(first, every):
+            struck = interrupt_once(case, step)
+            if not struck:
+                return places
+            places += struck
+    finally:
+        taken.release()
+    raise AssertionError  # not reached
+
+
+def interrupt_once(case: Case, step: int) -> list[str]:
+    """Interrupt `acquire()` at a step, and check what it leaves behind."""
+    client, pools = case.make()
+    options = {"timeout": 30, "blocking": False, "auto_renewal": False}
+    try:
+        if case.is_warm:
+            free(case, client, options)
+        lock = case.lock(client, "interrupted", **options)
+        acquired = False
+        with suppress(KeyboardInterrupt), interrupt(step, Lock.acquire.__code__, case.where) as at:
+            acquired = lock.acquire()
+        assert acquired or at, "a free lock was refused"
+        # Not interrupted in time: after the last step, or in `Thread.start()`, which can lose an
+        # interrupt.
+        if acquired or lock.token:
+            lock.release()
+        try:
+            check(case, client, pools, options)
+        except BaseException as error:
+            error.add_note(f"interrupted at step {step}, {at}")
+            raise
+        return at
+    finally:
+        for pool in pools:
+            pool.disconnect()
+
+
+def check(case: Case, client: Any, pools: list[Any], options: dict[str, Any]) -> None:
+    # First the locks: a connection with an unread reply is the next one that is used.
+    other = case.lock(client, "taken", **options)
+    assert not other.acquire(), "a second holder"
+    free(case, client, options)
+    if hasattr(client, "echo"):
+        for text in ("one", "two", "three"):
+            assert client.echo(text) in (text, text.encode()), "the reply to another command"
+    for pool in pools:
+        wait_until(lambda pool=pool: all_connections(pool), timeout=20)
+        slots = thread_slots.get(pool, [])
+        wait_until(lambda slots=slots: not any(slot.locked() for slot in slots), timeout=20)
+    again = Lock(case.observer, "interrupted", **options)
+    wait_until(again.acquire, timeout=20)
+    again.release()
+
+
+def free(case: Case, client: Any, options: dict[str, Any]) -> None:
+    """Acquire and release a free lock, and look at it from outside."""
+    lock, seen = case.lock(client, "free", **options), Lock(case.observer, "free", **options)
+    assert lock.acquire(), "a free lock was refused"
+    assert not seen.acquire(), "a lock that was acquired is free"
+    lock.release()
+    assert seen.acquire(), "a lock that was released is held"
+    seen.release()
+
+
+def all_connections(pool: Any) -> bool:
+    """Return whether the pool hands out as many connections as it may have."""
+    connections = []
+    try:
+        for _ in range(pool.max_connections):
+            connections += [pool.get_connection("PING")]
+    except redis.exceptions.ConnectionError:
+        return False
+    finally:
+        for connection in connections:
+            pool.release(connection)
+    return True
+
+
+POOLS = {
+    "own": redis.ConnectionPool,
+    "blocking": redis.BlockingConnectionPool,
+    "lock pool": LockPool,
+}
+"""The pool of a client of a project, one that waits for connections, and one of this package."""
+
+
+class SlowAsyncPool(redis.asyncio.ConnectionPool):
+    """A pool that waits before it takes a connection back, as redis-py 8 does for its lock."""
+
+    async def release(self, connection: Any) -> None:
+        await asyncio.sleep(0)
+        await super().release(connection)
+
+
+ASYNC_POOLS = {
+    "slow": SlowAsyncPool,
+    "own": redis.asyncio.ConnectionPool,
+    "blocking": redis.asyncio.BlockingConnectionPool,
+    "lock pool": AsyncLockPool,
+}
+
+
+def make_client(kind: str, url: str) -> tuple[Any, list[Any]]:
+    options = {"timeout": 0.05} if kind == "blocking" else {}
+    retry = Retry(NoBackoff(), 0)
+    pool = POOLS[kind].from_url(url, max_connections=2, retry=retry, **options)
+    return redis.Redis(connection_pool=pool), [pool]
+
+
+# Cancellations in asyncio
+
+
+class Cancelled:
+    """Awaits a coroutine, and cancels its task at the given await point, counted from 1."""
+
+    def __init__(self, coroutine: Coroutine[Any, Any, Any], step: int) -> None:
+        self.was_reached = False
+        self._coroutine = coroutine
+        self._step = step
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        task = asyncio.current_task()
+        awaits = self._coroutine.__await__()
+        passed = 0
+        try:
+            while True:
+                future = awaits.send(None)
+                passed += 1
+                if passed == self._step:
+                    self.was_reached = True
+                    asyncio.get_running_loop().call_soon(task.cancel)
+                while True:
+                    try:
+                        yield future
+                        break
+                    except BaseException as error:
+                        future = awaits.throw(error)
+        except StopIteration as end:
+            return end.value
+
+
+async def cancel_everywhere(kind: str, url: str, observer: Any, *, is_warm: bool = False) -> int:
+    """Cancel `acquire()` at each await point, and check what that leaves behind."""
+    taken = Lock(observer, "taken", timeout=600)
+    assert await asyncio.to_thread(taken.acquire)
+    try:
+        for step in count(1):
+            try:
+                if not await cancel_once(kind, url, observer, step, is_warm=is_warm):
+                    return step
+            except BaseException as error:
+                error.add_note(f"cancelled at await point {step}")
+                raise
+    finally:
+        await afree_at_last(observer, "taken")
+    raise AssertionError  # not reached
+
+
+async def afree_at_last(observer: Any, name: str) -> None:
+    for key in observer.scan_iter(f"*lock:{name}"):
+        observer.delete(key)
+
+
+async def cancel_once(kind: str, url: str, observer: Any, step: int, *, is_warm: bool) -> bool:
+    pool_options = {"timeout": 0.05} if kind == "blocking" else {}
+    pool = ASYNC_POOLS[kind].from_url(url, max_connections=2, **pool_options)
+    client = redis.asyncio.Redis(connection_pool=pool)
+    options = {"timeout": 30, "blocking": False, "auto_renewal": False}
+    try:
+        if is_warm:
+            await client.ping()
+        lock = AsyncLock(client, "interrupted", **options)
+        cancelled = Cancelled(lock.acquire(), step)
+        task = asyncio.create_task(wait_for(cancelled))
+        await asyncio.wait([task])
+        if not task.cancelled():
+            assert task.result(), "a free lock was refused"
+            await lock.release()
+        assert not await AsyncLock(client, "taken", **options).acquire(), "a second holder"
+        free, seen = AsyncLock(client, "free", **options), Lock(observer, "free", **options)
+        assert await free.acquire(), "a free lock was refused"
+        assert not await asyncio.to_thread(seen.acquire), "a lock that was acquired is free"
+        await free.release()
+        for text in ("one", "two", "three"):
+            assert await client.echo(text) == text.encode(), "the reply to another command"
+        async with asyncio.timeout(20):
+            while not await all_async_connections(pool):  # noqa: ASYNC110  a pool sets no event
+                await asyncio.sleep(0.01)
+            lock = AsyncLock(client, "interrupted", **options)
+            while not await lock.acquire():  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        for key in observer.scan_iter("*lock:interrupted"):
+            observer.delete(key)
+        return cancelled.was_reached
+    finally:
+        await pool.disconnect()
+
+
+async def wait_for(awaitable: Any) -> Any:
+    return await awaitable
+
+
+async def all_async_connections(pool: Any) -> bool:
+    """Async version of `all_connections()`."""
+    connections = []
+    try:
+        for _ in range(pool.max_connections):
+            connections += [await pool.get_connection("PING")]
+    except redis.exceptions.ConnectionError:
+        return False
+    finally:
+        for connection in connections:
+            await pool.release(connection)
+    return True
