@@ -701,7 +701,7 @@ class BaseLock:
             ]
             infos = yield from self._gather(flows, 0)
             for place, info in zip(asked, infos, strict=True):
-                tokens = {holding.token for holding in info.holders} if info else set()
+                tokens = {holding.stored_token for holding in info.holders} if info else set()
                 own[place] += [lease for lease in unclear[place] if lease.token in tokens]
         return own
 
@@ -1044,7 +1044,7 @@ class BaseLock:
             except RedisError:
                 continue  # a quorum has other servers
             if info and info.holders:
-                tokens = {holding.token for holding in info.holders}
+                tokens = {holding.stored_token for holding in info.holders}
                 if tokens.isdisjoint(own_tokens):
                     return info
         return None

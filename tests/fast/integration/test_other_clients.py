@@ -77,7 +77,9 @@ def ways(request, settings, alias_on, socket_server, monkeypatch):
             url = server.url.replace("127.0.0.1", "localhost")
             yield first, alias_on(url, alias="second").lock
         case "socket":
-            yield first, alias_on(f"unix://{path}?db=0", alias="second").lock
+            url = server.url.replace("redis://", "unix://")
+            url = url.replace(f"{server.address}/0", f"{path}?db=0")
+            yield first, alias_on(url, alias="second").lock
         case "REDISLOCK_CLIENT":
             monkeypatch.setenv(ADDRESS, server.url)
             settings.REDISLOCK_CACHE = "own"
@@ -120,6 +122,31 @@ def test_a_holder_enters_its_lock_again(ways):
         assert not second.locked()
 
     ended(nested)
+
+
+def test_a_holder_that_chose_its_token_is_recognised(other):
+    first = locks.lock("a")
+
+    def nested():
+        assert first.acquire(token="mine")
+        with pytest.raises(LockError, match=SAME):
+            other.lock("a").acquire()
+        with other.lock("a", reentrant=True) as again:
+            assert again.token == "mine"
+        first.release()
+
+    ended(nested)
+
+
+def test_the_error_of_several_does_not_name_a_lock_with_a_chosen_token(other):
+    first, elsewhere = locks.lock("a"), start(locks.lock("b", auto_renewal=False).acquire)
+    assert elsewhere.result(60)
+    assert first.acquire(token="mine")
+    many = other.lock_many(["a", "b"], reentrant=True, blocking=False)
+    with pytest.raises(LockError, match=r"^Lock 'b' was not acquired"), many:
+        pytest.fail("the block ran")
+    first.release()
+    locks.force_release("b")
 
 
 def test_a_holder_with_a_limit_waits_so_long(ways):
