@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from operator import attrgetter, methodcaller
 from typing import NamedTuple, TypeVar
 
@@ -103,6 +104,7 @@ class Reading:
     total: int  # how many locks match
     is_complete: bool  # whether no alias has more locks than were read
     failures: list[Failure]
+    at: datetime  # when they were read, by the clock of this machine
 
 
 def read_locks(request: HttpRequest, list_max: int) -> Reading:
@@ -119,6 +121,7 @@ def read_locks(request: HttpRequest, list_max: int) -> Reading:
         return found
     search = request.GET.get(SEARCH_VAR)
     pattern = search_pattern(search) if search else None
+    at = datetime.now(UTC)
     rows: list[ActiveLock] = []
     failures: list[Failure] = []
     total, is_complete, aliases = 0, True, aliases_of(request)
@@ -138,6 +141,7 @@ def read_locks(request: HttpRequest, list_max: int) -> Reading:
         total=total - len(rows) + len(locks_read),
         is_complete=is_complete,
         failures=failures,
+        at=at,
     )
     request.redislock_reading = found  # type: ignore[attr-defined]
     return found
