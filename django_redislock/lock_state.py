@@ -176,6 +176,11 @@ def renewal_interval(holding: Holding) -> float:
     return holding.timeout * RENEWAL_DUE_FRACTION
 
 
+def renewal_due_in(holding: Holding) -> float:
+    """Return the seconds until a renewal is due, or 0 if one is overdue."""
+    return max(renewal_interval(holding) - holding.since_renewal, 0.0)
+
+
 def overdue_for(holding: Holding) -> float:
     """Return for how many seconds a renewal has been due."""
     return max(holding.since_renewal - renewal_interval(holding), 0.0)

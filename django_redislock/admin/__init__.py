@@ -48,7 +48,7 @@ from .addresses import URL_PREFIX, page_address, unquote_name
 from .changelist import FILTERS, LockChangeList, LockPaginator, checked
 from .holders import HolderCheck, ShownHolder
 from .queryset import LockQuerySet
-from .reading import UNREADABLE, aliases_of, read_locks
+from .reading import UNREADABLE, aliases_of, read_locks, shown_aliases
 from .tasks import ForeignTaskError, can_be_revoked, revoke, shown_task
 
 logger = logging.getLogger("django_redislock")
@@ -150,7 +150,8 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
     def get_list_display(self, request: HttpRequest) -> Any:
         """Return the columns that the user has chosen for the session."""
         chosen = request.session.get(COLUMNS_KEY)
-        first = columns.FIRST_SHOWN if len(aliases_of(request)) > 1 else columns.FIRST_SHOWN[:-1]
+        has_several = len(shown_aliases(request, self._visible(request))) > 1
+        first = columns.FIRST_SHOWN if has_several else columns.FIRST_SHOWN[:-1]
         names = chosen if isinstance(chosen, list) else first
         return [columns.NAME, *[each for each in columns.CHOICES if each.__name__ in names]]
 
@@ -184,9 +185,10 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         if request.method not in ("GET", "HEAD"):
             raise PermissionDenied
         name, manager = _valid_name(unquote_name(object_id)), _manager_of(request)
-        details, *others = lock_page.find_lock(request, manager, name)
+        matches = self._visible(request).matches
+        details, *others = lock_page.find_lock(request, manager, name, matches)
         row = ActiveLock.of(name, details.alias, details.info)
-        if not self._visible(request).matches(row):
+        if not matches(row):
             raise PermissionDenied
         failed = [(each.name, each.error) for each in aliases_of(request) if each.error]
         failures = [holders.failure_text(*each) for each in failed]
@@ -459,7 +461,7 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
                 workers,
             ) % {"task": printable(task_id), "count": workers}
             if terminate and not ended:
-                not_ended = _("No worker that replied runs the task, so none was told to end it.")
+                not_ended = _("No worker that replied runs the task, so no process was ended.")
                 text = sentences([text, not_ended])
         self.message_user(request, text, level)
 
@@ -480,7 +482,9 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         """Return the page that says that the locks cannot be read now, and why."""
         others: list[str] = []
         with suppress(ImproperlyConfigured):
-            others = [each.name for each in aliases_of(request) if not each.error]
+            failed = {each.name for each in aliases_of(request) if each.error}
+            shown = shown_aliases(request, self._visible(request))
+            others = [each for each in shown if each not in failed]
         return self._page(
             request,
             "unavailable",

@@ -28,7 +28,7 @@ from . import columns
 from .addresses import page_address
 from .holders import failure_text
 from .queryset import LockQuerySet
-from .reading import aliases_of, read_locks
+from .reading import read_locks, shown_aliases
 
 MAX_CHOICES = 30  # hosts or tasks that a filter offers
 
@@ -115,10 +115,10 @@ class Using(LockFilter):
     parameter_name = "using"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> Sequence[tuple[str, Any]]:
-        aliases = aliases_of(request)
+        aliases = shown_aliases(request, checked(model_admin, model_admin.get_queryset(request)))
         # Django does not apply a filter without choices.
         is_needed = len(aliases) > 1 or self.value() is not None
-        return [(each.name, each.name) for each in aliases] if is_needed else []
+        return [(each, each) for each in aliases] if is_needed else []
 
     @cached_property
     def alias(self) -> str | None:
@@ -171,6 +171,8 @@ class LockChangeList(ChangeList):
     def get_results(self, request: HttpRequest) -> None:
         self.reading = read_locks(request, self.model_admin.list_max)
         self.failures = [failure_text(*each) for each in self.reading.failures]
+        # The number of all locks that match would tell of hidden ones.
+        self.is_narrowed = bool(self.root_queryset.tests)
         self.column_choices = [
             (each.__name__, label_for_field(each, self.model), each in self.list_display)
             for each in columns.CHOICES

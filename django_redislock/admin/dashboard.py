@@ -27,7 +27,7 @@ from ..models import ActiveLock
 from ..snapshots import Event, LockInfo, Rates
 from ..text import printable, read_at
 from .queryset import LockQuerySet
-from .reading import aliases_of
+from .reading import aliases_of, shown_aliases
 from .tasks import result_links
 from .timeline import HEAD_PIXELS, Row, Scale, draw, legend, outcome, outcome_of, times, was_held
 
@@ -96,7 +96,7 @@ def context(
         "minutes": minutes,
         "windows": WINDOWS_MINUTES,
         "now": now,
-        "aliases": [each.name for each in aliases],
+        "aliases": shown_aliases(request, visible),
         "alias": manager.alias,
         "using": "" if manager.alias == locks.alias else manager.alias,
         "total": len(infos) if visible.tests else page.total,
@@ -114,6 +114,7 @@ def context(
         # The counts are of all locks, so a user who may not see all locks does not see them.
         "rates": None if visible.tests else rate_chart(rates),
         "recent": recent,
+        "is_narrowed": bool(visible.tests),
         "kept": conf.history,
     }
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -55,16 +55,21 @@ def read_lock(manager: LockManager, name: str) -> LockDetails:
     return LockDetails(manager.alias, info, waiters, events, now)
 
 
-def find_lock(request: HttpRequest, manager: LockManager, name: str) -> list[LockDetails]:
+def find_lock(
+    request: HttpRequest, manager: LockManager, name: str, is_visible: Callable[[ActiveLock], bool]
+) -> list[LockDetails]:
     """Read a lock on all aliases that can be read. The alias of the page comes first.
 
     Without an alias in the address, as in a link of Django's log of actions, this is the first
-    alias that has the lock, or had it. If the first alias cannot be read, this raises the error:
-    another alias may have a lock of the same name.
+    alias that has the lock, or had it, and on which it is visible. If the first alias cannot be
+    read, this raises the error: another alias may have a lock of the same name.
     """
     aliases = sorted(aliases_of(request), key=lambda each: each.name != manager.alias)
     if aliases[0].name != manager.alias:  # of several aliases of one server, one was asked
         aliases.insert(0, Alias(manager.alias, manager))
+    aliases[1:] = [
+        each for each in aliases[1:] if is_visible(ActiveLock.of(name, each.name, None))
+    ]
     first, *answers = ask_all(aliases, lambda manager: read_lock(manager, name))
     if isinstance(first, BaseException):
         raise first

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from operator import attrgetter, methodcaller
 from typing import NamedTuple, TypeVar
 
@@ -17,6 +19,7 @@ from ..conf import conf
 from ..manager import LockManager, locks
 from ..models import ActiveLock
 from ..names import search_pattern
+from .queryset import LockQuerySet
 
 ALIAS_TIMEOUT_SECONDS = 1.0
 """How long each of several cache aliases may take to return whether it has locks."""
@@ -103,6 +106,20 @@ class Reading:
     total: int  # how many locks match
     is_complete: bool  # whether no alias has more locks than were read
     failures: list[Failure]
+    at: datetime  # when they were read, by the clock of this machine
+
+
+def shown_aliases(request: HttpRequest, visible: LockQuerySet) -> list[str]:
+    """Return the cache aliases that a page may name. For a user who may not see all locks, these
+    are the aliases of the locks that were read and that the user may see, and those that
+    `aliases_of` includes in any case."""
+    names = [each.name for each in aliases_of(request)]
+    if not visible.tests or len(names) < 2:
+        return names
+    with_visible_locks: set[str] = {conf.cache, request.GET.get("using", "")}
+    with suppress(*UNREADABLE):
+        with_visible_locks.update(alias for row in visible.rows for alias in row.aliases)
+    return [each for each in names if each in with_visible_locks]
 
 
 def read_locks(request: HttpRequest, list_max: int) -> Reading:
@@ -119,6 +136,7 @@ def read_locks(request: HttpRequest, list_max: int) -> Reading:
         return found
     search = request.GET.get(SEARCH_VAR)
     pattern = search_pattern(search) if search else None
+    at = datetime.now(UTC)
     rows: list[ActiveLock] = []
     failures: list[Failure] = []
     total, is_complete, aliases = 0, True, aliases_of(request)
@@ -138,6 +156,7 @@ def read_locks(request: HttpRequest, list_max: int) -> Reading:
         total=total - len(rows) + len(locks_read),
         is_complete=is_complete,
         failures=failures,
+        at=at,
     )
     request.redislock_reading = found  # type: ignore[attr-defined]
     return found

@@ -58,10 +58,10 @@ class ForeignTaskError(Exception):
 
 
 class Revocation(NamedTuple):
-    """What became of a revocation."""
+    """The result of a revocation."""
 
     workers: int  # that replied
-    ended: bool  # whether a worker that runs the task was told to end its pool process
+    ended: bool  # whether a worker that runs the task got the request to end its process
 
 
 def revoke(task_id: str, task_name: str, *, terminate: bool) -> Revocation:

@@ -84,7 +84,7 @@ def parse_holder(record: str) -> HolderRecord:
 
 
 def parse_replies(replies: Iterable[bytes]) -> list[Any]:
-    """Parse the JSON that scripts replied with. Raises `InvalidResponse` if it is none."""
+    """Parse the JSON that scripts replied with. Raises `InvalidResponse` if it does not parse."""
     with valid_reply():
         return [json.loads(reply.decode(errors="replace")) for reply in replies]
 

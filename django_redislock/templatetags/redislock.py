@@ -9,7 +9,13 @@ from django import template
 from ..admin.addresses import page_address
 from ..admin.timeline import outcome, who
 from ..advice import process_text
-from ..lock_state import queued_task, renewal_interval, state_of_holding, was_renewed
+from ..lock_state import (
+    queued_task,
+    renewal_due_in,
+    renewal_interval,
+    state_of_holding,
+    was_renewed,
+)
 from ..text import (
     age,
     clock_text,
@@ -31,6 +37,7 @@ register.filter("outcome", outcome)
 register.filter("printable", printable)
 register.filter("process", process_text)
 register.filter("queued", queued_task)
+register.filter("renewal_due_in", renewal_due_in)
 register.filter("renewal_interval", renewal_interval)
 register.filter("state", state_of_holding)
 register.filter("task", task_text)

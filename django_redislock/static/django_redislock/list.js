@@ -12,13 +12,23 @@
     ];
     const KEPT = "django_redislock.refresh";
     const PATIENCE = 20000;
+    const LATE_SECONDS = 3; // a refresh may be late by this much
 
     const find = (selector, root = document) => root.querySelector(selector);
     const all = (selector, root = document) => [...root.querySelectorAll(selector)];
 
-    // What runs down. Only seconds since the page was drawn count: the clock may be wrong.
+    // What runs down. Only seconds since the page was drawn count: the clock may be wrong. It runs
+    // only while the page is refreshed. Otherwise everything stands as it was at the time that the
+    // page shows, because locks are renewed and released without its knowledge.
 
     let drawn = performance.now();
+
+    function passedSeconds() {
+        const passed = (performance.now() - drawn) / 1000;
+        const seconds = Number(choice.value);
+        const isRefreshed = seconds > 0 && !failed && passed < seconds + LATE_SECONDS;
+        return isRefreshed ? passed : 0;
+    }
 
     function duration(seconds) {
         const two = (number) => String(number).padStart(2, "0");
@@ -32,13 +42,17 @@
     }
 
     function runDown() {
-        const passed = (performance.now() - drawn) / 1000;
+        const passed = passedSeconds();
+        // Not beyond the moment at which a renewal is due: only the next refresh shows whether it
+        // came.
+        const known = (text) =>
+            Math.min(passed, Number(text.closest("[data-most]")?.dataset.most ?? Infinity));
         for (const age of all("[data-age]")) {
-            age.textContent = duration(Number(age.dataset.age) + passed);
+            age.textContent = duration(Number(age.dataset.age) + known(age));
         }
         for (const text of all("[data-left]")) {
-            const left = Number(text.dataset.left) - passed;
-            text.textContent = left > 0 ? duration(left) : choice.dataset.over;
+            const left = Number(text.dataset.left) - known(text);
+            text.textContent = duration(left);
             const meter = text.closest(".redislock-lease")?.querySelector("meter");
             if (meter) meter.value = Math.max(left, 0);
         }
@@ -143,10 +157,12 @@
     let timer = null;
     let underWay = null;
     let failed = false;
+    let took = 0; // the milliseconds of the last answer
 
     async function refresh() {
         if (underWay || document.hidden) return;
         underWay = new AbortController();
+        const began = performance.now();
         const limit = setTimeout(() => underWay.abort(), PATIENCE);
         try {
             const options = { signal: underWay.signal, cache: "no-store" };
@@ -161,6 +177,7 @@
         } finally {
             clearTimeout(limit);
             underWay = null;
+            took = performance.now() - began;
             plan();
         }
     }
@@ -172,6 +189,7 @@
         }
         status.classList.toggle("is-failing", failing);
         failed = failing;
+        runDown();
     }
 
     function swap(page) {
@@ -243,7 +261,9 @@
     function plan() {
         clearTimeout(timer);
         const seconds = Number(choice.value);
-        if (seconds && !document.hidden) timer = setTimeout(refresh, seconds * 1000);
+        // A slow page costs its server much, so it takes at most a fifth of the time.
+        const pause = Math.max(seconds * 1000, took * 4);
+        if (seconds && !document.hidden) timer = setTimeout(refresh, pause);
     }
 
     function remembered() {
@@ -260,6 +280,7 @@
         } catch {
             // It holds for this page alone.
         }
+        runDown();
         plan();
     }
 
@@ -274,6 +295,7 @@
         document.addEventListener("visibilitychange", () => {
             if (document.hidden) clearTimeout(timer);
             else if (Number(choice.value)) refresh();
+            runDown();
         });
         if (form) showSelection();
         setInterval(() => document.hidden || runDown(), 1000);

@@ -182,7 +182,7 @@ def test_a_task_that_no_worker_knows_of_is_reported(hold, releaser) -> None:
 
     assert messages_of(response) == [
         "The revocation of task some-task was sent: 0 workers replied. "
-        "No worker that replied runs the task, so none was told to end it."
+        "No worker that replied runs the task, so no process was ended."
     ]
     assert response.url == f"{LIST}x/change/"
     assert locks.get("x")

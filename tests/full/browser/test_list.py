@@ -15,7 +15,7 @@ from django_redislock.text import short_duration
 from tests.pages import acquired_before
 
 from .browser import Tab
-from .pages import LIST, ask_to_release_selected, confirm, lists
+from .pages import LIST, ask_to_release_selected, confirm, lists, path_of
 
 BOX = "Select this object for an action - "
 
@@ -88,11 +88,10 @@ def status(tab: Tab) -> str:
     return tab.driver.find_element(By.ID, "redislock-status").text
 
 
-def test_refresh_is_off_until_it_is_chosen_and_shows_changes(tab: Tab, releaser, hold) -> None:
+def test_refresh_is_on_until_it_is_turned_off_and_shows_changes(tab: Tab, releaser, hold) -> None:
     tab.open(LIST)
     tab.wait_for_text("No lock is held now.")
-    assert Select(tab.get("combobox", "Auto-refresh:")).first_selected_option.text == "Off"
-    refresh_every(tab, 2)
+    assert Select(tab.get("combobox", "Auto-refresh:")).first_selected_option.text == "Every 5 s"
 
     lock = hold("invoice:42")
     tab.wait(lambda: lists(tab, "invoice:42"))
@@ -106,8 +105,129 @@ def test_refresh_is_off_until_it_is_chosen_and_shows_changes(tab: Tab, releaser,
     assert tab.path == LIST
     assert status(tab) == ""
 
+    refresh_every(tab, 0)
     tab.open(LIST)
-    assert Select(tab.get("combobox", "Auto-refresh:")).first_selected_option.text == "Every 2 s"
+    assert Select(tab.get("combobox", "Auto-refresh:")).first_selected_option.text == "Off"
+
+
+def test_a_slow_page_is_refreshed_less_often(tab: Tab, viewer) -> None:
+    tab.open(LIST)
+    tab.script(COUNT_FETCHES)
+    tab.script(SLOW_CLOCK)
+    refresh_every(tab, 2)
+    tab.wait(lambda: tab.script("return window.fetches") == 1, "a refresh")
+    # 20 s is the limit for an answer.
+    tab.wait(lambda: max(tab.script("return window.pauses")) > 20_000, "a long pause")
+
+
+SLOW_CLOCK = """
+let now = 0;
+performance.now = () => (now += 3000);  // so an answer takes at least two of these steps
+const theirs = window.setTimeout;
+window.pauses = [];
+window.setTimeout = (call, ms) => (window.pauses.push(ms), theirs(call, ms));
+"""
+
+FIGURES = """
+return [...document.querySelectorAll('[data-age], [data-left], #redislock-time')]
+    .map((each) => each.textContent)
+    .concat([...document.querySelectorAll('meter')].map((each) => String(each.value)));
+"""
+
+PASS_TWO_MINUTES = """
+const theirs = performance.now.bind(performance);
+performance.now = () => theirs() + 120000;
+"""
+
+COUNT_TICKS = """
+window.ticks = 0;
+setInterval(() => window.ticks++, 1000);
+"""
+
+
+def updated_figures(tab: Tab) -> list[str]:
+    """Return the figures of the page after it has updated them."""
+    tab.script(COUNT_TICKS)
+    tab.wait(lambda: tab.script("return window.ticks") >= 2, "two updates")
+    return tab.script(FIGURES)
+
+
+def two_minutes_later(tab: Tab) -> list[str]:
+    """Let two minutes pass in the page, and return its figures."""
+    tab.script(PASS_TWO_MINUTES)
+    return updated_figures(tab)
+
+
+@pytest.fixture
+def healthy(hold, redis_server) -> None:
+    """Two locks that are renewed, one for a while already, and one that is not."""
+    hold("invoice:42", timeout=30)
+    hold("renewed", timeout=30)
+    acquired_before(redis_server, "renewed", seconds=60)
+    hold("once", timeout=300, auto_renewal=False)
+
+
+def test_without_refresh_the_list_stays_as_of_its_time(tab: Tab, viewer, healthy) -> None:
+    tab.open(LIST)
+    refresh_every(tab, 0)
+    tab.open(LIST)
+    before = updated_figures(tab)
+    assert any(re.fullmatch(r"As of \d\d:\d\d:\d\d", each) for each in before)
+
+    assert two_minutes_later(tab) == before
+    refresh_every(tab, 15)  # nothing was read yet
+    assert tab.script(FIGURES) == before
+
+
+def test_while_the_server_is_unreachable_the_list_stays_as_of_its_time(
+    tab: Tab, viewer, healthy
+) -> None:
+    tab.open(LIST)
+    tab.expect_complaint("ERR_INTERNET_DISCONNECTED")
+    network = {"latency": 0, "downloadThroughput": -1, "uploadThroughput": -1}
+    tab.cdp("Network.enable")
+    tab.cdp("Network.emulateNetworkConditions", offline=True, **network)
+    refresh_every(tab, 2)
+    tab.wait(lambda: "could not be refreshed" in status(tab))
+    before = updated_figures(tab)
+    assert two_minutes_later(tab) == before
+    tab.cdp("Network.emulateNetworkConditions", offline=False, **network)
+    tab.wait(lambda: "refreshed again" in status(tab))
+    assert tab.script(FIGURES)[0] != before[0]
+
+
+def test_a_refreshed_list_says_nothing_false_after_two_minutes(tab: Tab, viewer, healthy) -> None:
+    tab.open(LIST)
+    refresh_every(tab, 2)
+    first = two_minutes_later(tab)[0]
+    tab.wait(lambda: tab.script("return window.refreshes") >= 2, "two refreshes")
+
+    assert tab.script(FIGURES)[0] != first
+    for text in tab.driver.find_elements(By.CLASS_NAME, "redislock-renewed"):
+        assert float(re.search(r"renewed (\S+)s ago", text.text)[1]) <= 10.5
+    for row in tab.driver.find_elements(By.CSS_SELECTOR, "#result_list tbody tr"):
+        assert "held" in row.text
+        assert " 0.0s of" not in row.text
+
+
+def test_a_renewed_lease_counts_only_until_its_renewal_is_due(tab: Tab, viewer, hold) -> None:
+    hold("invoice:42", timeout=3)
+    tab.open(LIST)
+    refresh_every(tab, 15)
+    tab.script("window.ticks = 0; setInterval(() => window.ticks++, 1000)")
+    tab.wait(lambda: tab.script("return window.ticks") >= 4, "four updates")
+
+    [left] = tab.driver.find_elements(By.CSS_SELECTOR, "[data-left]")
+    assert float(left.text.rstrip("s")) >= 1.9
+
+
+def test_the_page_of_a_lock_and_the_dashboard_say_as_of_when_they_are(
+    tab: Tab, viewer, hold
+) -> None:
+    hold("invoice:42")
+    for path in (path_of("invoice:42"), f"{LIST}dashboard/"):
+        tab.open(path)
+        assert re.search(r"As of \d\d:\d\d:\d\d", tab.text), path
 
 
 def test_refresh_keeps_search_filter_and_scroll(tab: Tab, viewer, hold) -> None:
@@ -246,6 +366,7 @@ def test_durations_count_between_two_refreshes(tab: Tab, viewer, hold, redis_ser
     acquired_before(redis_server, "renewed", seconds=15)
     hold("invoice:42", timeout=60, auto_renewal=False)
     tab.open(LIST)
+    refresh_every(tab, 15)
     [state] = tab.driver.find_elements(By.CLASS_NAME, "redislock-renewed")
     meter = tab.get("meter", "Left of a lease of 1m 00s")
     value = float(meter.get_property("value"))
@@ -258,7 +379,7 @@ def test_durations_count_between_two_refreshes(tab: Tab, viewer, hold, redis_ser
     assert float(left.text.rstrip("s")) < value - 1
     assert float(age.text.rstrip("s")) > 1
     assert re.fullmatch(r"renewed [1-9]\.\ds ago", state.text)
-    tab.wait_for_text("expired unless renewed")
+    tab.wait_for_text("0.0s of 2.0s")
 
 
 def test_refresh_waits_while_text_is_selected(tab: Tab, viewer, hold) -> None:
