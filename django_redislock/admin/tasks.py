@@ -84,8 +84,7 @@ def revoke(task_id: str, task_name: str, *, terminate: bool) -> Revocation:
     for name in names.values():
         if name[:MAX_FIELD_CHARACTERS] != task_name:
             raise ForeignTaskError(name)
-    options = {"reply": True, "timeout": REPLY_TIMEOUT_SECONDS}
-    replies = current_app.control.revoke(task_id, **options)
-    if ended := bool(terminate and names):
-        current_app.control.revoke(task_id, terminate=True, destination=[*names], **options)
-    return Revocation(len(replies or ()), ended)
+    replies = current_app.control.revoke(task_id, reply=True, timeout=REPLY_TIMEOUT_SECONDS)
+    if names and terminate:
+        current_app.control.revoke(task_id, destination=[*names], terminate=True)
+    return Revocation(len(replies or ()), ended=bool(names and terminate))
