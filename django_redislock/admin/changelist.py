@@ -171,7 +171,7 @@ class LockChangeList(ChangeList):
     def get_results(self, request: HttpRequest) -> None:
         self.reading = read_locks(request, self.model_admin.list_max)
         self.failures = [failure_text(*each) for each in self.reading.failures]
-        # The number of all locks that match would tell of hidden ones.
+        # The number of all locks that match would include hidden ones.
         self.is_narrowed = bool(self.root_queryset.tests)
         self.column_choices = [
             (each.__name__, label_for_field(each, self.model), each in self.list_display)

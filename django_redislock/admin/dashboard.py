@@ -9,6 +9,7 @@ from functools import cache
 from heapq import nlargest
 from operator import attrgetter
 from statistics import median
+from threading import Timer
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,6 +17,7 @@ from django.contrib.admin import AdminSite
 from django.http import HttpRequest
 from django.utils import timezone
 
+from .. import clock
 from ..backends import servers
 from ..conf import conf
 from ..engine import history
@@ -40,6 +42,16 @@ MAX_EVENTS = 1200  # of each stream of each bucket. By default, no stream has mo
 MAX_PROBLEMS = 10  # that are listed: the latest
 PROBLEMS = ("expired", "forced", "lost", "killed")  # outcomes
 RATE_PIXELS = 64  # the height of one series with its heading
+
+MIN_KEPT_EVENTS = 2000
+"""From this number on, events are kept for the next request. To read and parse a full history of
+48,000 events takes a second of CPU."""
+
+KEPT_SECONDS = 2.0
+MAX_KEPT = 4
+"""How long such events are kept, and of how many pages."""
+
+_kept: dict[tuple[object, ...], tuple[float, Recent]] = {}
 
 
 def context(
@@ -124,8 +136,20 @@ def _recent(manager: LockManager, minutes: int) -> Recent:
     if not conf.history:
         return Recent((), None, None)
     server = servers[manager.alias]
+    key = (*server.identity, minutes, conf.history)
+    kept_at, recent = _kept.get(key, (0.0, None))
+    if recent and clock.now() < kept_at + KEPT_SECONDS:
+        return recent
     age, hour = (timedelta(minutes=each + 1) for each in (minutes, history.RATE_MINUTES))
-    return run(server.client, history.recent(server.keys, age, hour, MAX_EVENTS))
+    recent = run(server.client, history.recent(server.keys, age, hour, MAX_EVENTS))
+    if len(recent.events) >= MIN_KEPT_EVENTS:
+        if len(_kept) >= MAX_KEPT:
+            _kept.clear()
+        _kept[key] = clock.now(), recent
+        forget = Timer(KEPT_SECONDS, _kept.pop, (key, None))  # they take tens of megabytes
+        forget.daemon = True
+        forget.start()
+    return recent
 
 
 def figures(

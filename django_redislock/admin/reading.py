@@ -52,7 +52,7 @@ def ask_all(
     """Return the answer of each cache alias, or the error.
 
     Several aliases are asked in parallel. Then an answer that takes longer than `seconds` is an
-    error, so that one server that does not respond does not delay the page for long.
+    error, so that a server that does not respond does not delay the page.
     """
 
     def answer_of(alias: Alias) -> T | BaseException:
@@ -110,9 +110,11 @@ class Reading:
 
 
 def shown_aliases(request: HttpRequest, visible: LockQuerySet) -> list[str]:
-    """Return the cache aliases that a page may name. For a user who may not see all locks, these
-    are the aliases of the locks that were read and that the user may see, and those that
-    `aliases_of` includes in any case."""
+    """Return the cache aliases that a page may name.
+
+    If the user may not see all locks, these are the aliases of the visible locks that were read,
+    ``REDISLOCK_CACHE``, and the alias that the address names.
+    """
     names = [each.name for each in aliases_of(request)]
     if not visible.tests or len(names) < 2:
         return names

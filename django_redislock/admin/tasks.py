@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from importlib.util import find_spec
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from django.apps import apps
 from django.contrib.admin import AdminSite
@@ -84,8 +84,7 @@ def revoke(task_id: str, task_name: str, *, terminate: bool) -> Revocation:
     for name in names.values():
         if name[:MAX_FIELD_CHARACTERS] != task_name:
             raise ForeignTaskError(name)
-    options: dict[str, Any] = {"reply": True, "timeout": REPLY_TIMEOUT_SECONDS}
-    replies = current_app.control.revoke(task_id, **options)
-    if ended := bool(terminate and names):
-        current_app.control.revoke(task_id, terminate=True, destination=[*names], **options)
-    return Revocation(len(replies or ()), ended)
+    replies = current_app.control.revoke(task_id, reply=True, timeout=REPLY_TIMEOUT_SECONDS)
+    if names and terminate:
+        current_app.control.revoke(task_id, destination=[*names], terminate=True)
+    return Revocation(len(replies or ()), ended=bool(names and terminate))

@@ -6,7 +6,7 @@ from threading import Thread
 import pytest
 
 from django_redislock import LockNotOwnedError, locks
-from tests.lock_fixtures import three_servers  # noqa: F401  a fixture
+from tests.lock_fixtures import moving_clock, three_servers  # noqa: F401  fixtures
 from tests.pages import user_with
 from tests.tools import wait_until
 

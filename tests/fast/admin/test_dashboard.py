@@ -404,3 +404,32 @@ def test_a_lock_in_cooldown_without_history_is_no_error(hold, viewer, settings):
 
     assert labels(viewer.get(DASHBOARD)) == ["x"]
     locks.force_release("x")
+
+
+def test_many_events_are_read_and_parsed_once_in_a_while(viewer, hold, monkeypatch, moving_clock):
+    monkeypatch.setattr(dashboard, "MIN_KEPT_EVENTS", 2)
+    monkeypatch.setattr(dashboard, "KEPT_SECONDS", 60)
+    monkeypatch.setattr(dashboard, "_kept", {})
+    for name in ("first", "second"):
+        hold(name).release()
+    viewer.get(DASHBOARD)
+    hold("third").release()
+
+    assert "third" not in text_of(viewer.get(DASHBOARD))
+    assert "third" in text_of(viewer.get(DASHBOARD, {"minutes": 5}))
+    moving_clock.pass_time(dashboard.KEPT_SECONDS + 1)
+    assert "third" in text_of(viewer.get(DASHBOARD))
+
+
+def test_parsed_events_are_forgotten_soon(viewer, hold, monkeypatch):
+    monkeypatch.setattr(dashboard, "MIN_KEPT_EVENTS", 1)
+    monkeypatch.setattr(dashboard, "KEPT_SECONDS", 0.05)
+    hold("first").release()
+    viewer.get(DASHBOARD)
+    wait_until(lambda: not dashboard._kept)
+
+
+def test_few_events_are_read_for_each_request(viewer, hold):
+    viewer.get(DASHBOARD)
+    hold("first").release()
+    assert "first" in text_of(viewer.get(DASHBOARD))
