@@ -14,32 +14,20 @@ from tests.lock_tools import hanging, start, until, waiting
 from tests.tools import wait_until
 
 
-@pytest.fixture
-def spoil(redis_server):
-    """Write a value of another type to the key of the inbox."""
-    spoiled = []
-
-    def write():
-        for alive in redis_server.scan_iter("*:inbox:*:alive"):
-            spoiled.append(alive.removesuffix(":alive"))
-            redis_server.set(spoiled[-1], "spoiled")
-
-    yield write
-    redis_server.delete(*spoiled)
-
-
 @pytest.mark.parametrize("waiter", ["thread", "task"])
-def test_an_error_of_the_reader_reaches_a_waiter(spoil, waiter):
+def test_an_error_of_the_reader_reaches_a_waiter(own_locks, own_redis, waiter):
+    """The user of the server may not read inboxes."""
+
     def wait():
-        lock = locks.lock("a")
+        lock = own_locks.lock("a")
         return lock.acquire() if waiter == "thread" else asyncio.run(lock.aacquire())
 
-    with locks.lock("a"):
-        waits = start(wait)
-        waiting(locks, "a", 1)
-        spoil()
-        with pytest.raises(ResponseError, match="WRONGTYPE"):
-            waits.result(60)
+    own_redis.execute_command("ACL", "SETUSER", "default", "-blpop")
+    try:
+        with own_locks.lock("a"), pytest.raises(ResponseError, match=r"blpop|permission"):
+            start(wait).result(60)
+    finally:
+        own_redis.execute_command("ACL", "SETUSER", "default", "+blpop")
 
 
 def test_a_signal_handler_waits_in_the_thread_that_reads():
