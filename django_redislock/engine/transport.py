@@ -7,6 +7,7 @@ the wait for a reply be limited. An error that Redis replies with is a value lik
 import asyncio
 import math
 import os
+import socket
 import threading
 import time
 from collections import deque
@@ -27,6 +28,7 @@ from ..backends.cluster import AsyncNode, is_readonly, key_of, route
 from .gate import LoopGate, loop_gates, new_slots, slots_to_try, thread_slots
 from .helper_threads import can_be_interrupted, run_apart
 from .operations import Command
+from .patches import check_patches, seen
 from .time_limits import within
 
 POOL_WAIT_SECONDS = 2.0
@@ -80,9 +82,12 @@ def call(
 
     Raises:
         redis.exceptions.ConnectionError, redis.exceptions.TimeoutError: Redis did not reply.
+        ImproperlyConfigured: gevent has patched this process in part, or too late.
     """
     if isinstance(client, Nodes):
         return _call_nodes(client, commands, limit, urgent, once)
+    if seen.get_ident is not threading.get_ident or seen.socket_class is not socket.socket:
+        check_patches()
     loan = Loan()
     loan.pool = client.connection_pool
     try:
