@@ -20,7 +20,7 @@ REMEDY = (
 
 
 class Seen:
-    """What `check_patches` has found in this process."""
+    """The patches that `check_patches` has found in this process."""
 
     get_ident: object = None
     socket_class: object = None
