@@ -36,6 +36,17 @@ def check_settings(app_configs: object, **kwargs: object) -> list[CheckMessage]:
     return [Warning(text, hint=hint, id="redislock.W004")]
 
 
+@register(Tags.caches)
+def check_greenlets(app_configs: object, **kwargs: object) -> list[CheckMessage]:
+    """E005: gevent or eventlet has patched the process in part, or too late."""
+    from .engine.patches import REMEDY, patches_error
+
+    error = patches_error()
+    if error is None:
+        return []
+    return [_error("redislock.E005", error.removesuffix(f" {REMEDY}"), REMEDY)]
+
+
 @register(Tags.caches, deploy=True)
 def check_server(app_configs: object, **kwargs: object) -> list[CheckMessage]:
     """W001, W002: The server can evict locks, or does not say. W003: It also stores a cache. W005:

@@ -9,7 +9,6 @@ unread, and if the server has closed an idle connection, it uses another one.
 from collections import deque
 from contextlib import suppress
 from inspect import signature
-from itertools import islice
 from typing import Any
 
 from redis import ConnectionPool, asyncio
@@ -33,16 +32,6 @@ class _Keeper:
     def reset(self) -> None:
         self.kept.clear()
         super().reset()  # type: ignore[misc]  # a mixin
-
-
-def move_connection(source: deque[Any], target: deque[Any]) -> None:
-    """Move the last connection of `source`, if any, to the end of `target`.
-
-    It is moved within one call in C. So an interrupt, which can strike between any two steps of
-    Python, finds it in one of them.
-    """
-    with suppress(IndexError):
-        target.extend(islice(iter(source.pop, None), 1))
 
 
 class LockPool(_Keeper, ConnectionPool):

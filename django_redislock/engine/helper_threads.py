@@ -104,7 +104,7 @@ class _Helpers:
 
     def __init__(self) -> None:
         self._waiting: deque[None] = deque()
-        """One entry for each helper that waits for a function. Who takes it out must give one."""
+        """An entry for each helper that waits. A caller removes it, and then passes a function."""
         self._functions: Any = queue.SimpleQueue()
 
     def start(self, work: Callable[[], None]) -> None:

@@ -10,7 +10,6 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from contextvars import Context
 from typing import Any
 
 from redis.exceptions import ConnectionError, ResponseError
@@ -20,6 +19,7 @@ from .. import clock
 from ..backends import AsyncClient, Client
 from ..backends.cluster import is_redirect
 from ..backends.dedicated import DedicatedClient, aclose
+from . import background_task
 from .events import InterruptSafeEvent
 from .operations import Flow, RawCommands, Sleep
 from .protocol import Grant, Inbox, Waiter
@@ -162,10 +162,7 @@ class LoopInbox(ReaderInbox):
         try:
             if not waiter.news:
                 if self._task is None:
-                    # With an empty context, because it is not part of the caller's request.
-                    self._task = asyncio.create_task(
-                        self._read_all(shared), name="redislock-inbox", context=Context()
-                    )
+                    self._task = background_task.start(self._read_all(shared), "redislock-inbox")
                     self._task.add_done_callback(self._ended)
                 with suppress(TimeoutError):
                     async with asyncio.timeout(None if seconds == math.inf else seconds):

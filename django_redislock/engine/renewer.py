@@ -13,7 +13,6 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from contextvars import Context
 from dataclasses import dataclass
 from functools import cache, partial
 from itertools import repeat
@@ -25,7 +24,7 @@ from ..backends import Server
 from ..backends.dedicated import DedicatedClient, aclose, close
 from ..identity import is_alive
 from ..text import error_text
-from . import protocol
+from . import background_task, protocol
 from .events import InterruptSafeEvent
 from .leases import Lease, should_renew
 from .operations import Flow
@@ -293,8 +292,7 @@ class AsyncRenewer(Renewer):
     def wake(self) -> None:
         self._wakeup.set()
         if self._worker is None:
-            # With an empty context, because its reports are not part of the caller's request.
-            self._worker = asyncio.create_task(self._run(), name=THREAD_NAME, context=Context())
+            self._worker = background_task.start(self._run(), THREAD_NAME)
             self._worker.add_done_callback(self._ended)
 
     async def _run(self) -> None:

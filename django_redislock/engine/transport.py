@@ -7,6 +7,7 @@ the wait for a reply be limited. An error that Redis replies with is a value lik
 import asyncio
 import math
 import os
+import socket
 import threading
 import time
 from collections import deque
@@ -14,6 +15,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from inspect import Parameter, signature
+from itertools import islice
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -23,10 +25,10 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from ..backends import AsyncClient, Client, Nodes
 from ..backends.cluster import AsyncNode, is_readonly, key_of, route
-from ..backends.pools import move_connection
 from .gate import LoopGate, loop_gates, new_slots, slots_to_try, thread_slots
 from .helper_threads import can_be_interrupted, run_apart
 from .operations import Command
+from .patches import check_patches, seen
 from .time_limits import within
 
 POOL_WAIT_SECONDS = 2.0
@@ -80,79 +82,89 @@ def call(
 
     Raises:
         redis.exceptions.ConnectionError, redis.exceptions.TimeoutError: Redis did not reply.
+        ImproperlyConfigured: gevent has patched this process in part, or too late.
     """
     if isinstance(client, Nodes):
         return _call_nodes(client, commands, limit, urgent, once)
-    pool: Any = client.connection_pool
+    if seen.get_ident is not threading.get_ident or seen.socket_class is not socket.socket:
+        check_patches()
+    loan = Loan()
+    loan.pool = client.connection_pool
+    try:
+        return _call_server(loan, commands, limit, urgent, once)
+    finally:
+        # An interrupt can strike anywhere, also at the end of `_call_server`.
+        if loan or loan.slot or not loan.has_ended:
+            loan.end()
+
+
+def _call_server(
+    loan: "Loan", commands: Sequence[Command], limit: float | None, urgent: bool, once: bool
+) -> list[Any]:
+    pool = loan.pool
     slots = thread_slots.get(pool) or new_slots(pool)
-    slot: threading.Lock | None = None
-    loan = Loan(pool)
     keeps = getattr(pool, "keeps", False) and not once
     deadline = None if limit is None else time.monotonic() + limit
-    # An interrupt can strike anywhere, also while this call ends. So it ends twice, and the second
-    # time has nothing to do unless the first was interrupted.
     try:
-        try:
-            for slot in slots:
-                if slot.acquire(blocking=False):
+        for slot in slots:
+            loan.slot = slot
+            if slot.acquire(blocking=False):
+                break
+        else:
+            longest = POOL_WAIT_SECONDS if limit is None else limit
+            for slot, seconds in slots_to_try(slots, longest):
+                loan.slot = slot
+                if slot.acquire(timeout=seconds):
                     break
-            else:
-                longest = POOL_WAIT_SECONDS if limit is None else limit
-                for slot, seconds in slots_to_try(slots, longest):
-                    if slot.acquire(timeout=seconds):
-                        break
-            if keeps:
-                move_connection(pool.kept, loan.connections)
-            if loan.connections and loan.connections[0].pid != os.getpid():  # of the parent
-                loan.give_back()
-            replies: list[Any]
-            while True:
-                was_kept = bool(loan.connections)
+        if keeps:
+            try:  # noqa: SIM105  suppress() costs more
+                loan.extend(islice(iter(pool.kept.pop, None), 1))
+            except IndexError:
+                pass
+        if loan and loan[0].pid != os.getpid():  # of the parent process
+            loan.give_back()
+        replies: list[Any]
+        while True:
+            was_kept = bool(loan)
+            if not was_kept:
+                loan.take(deadline, urgent=urgent)
+            connection = loan[0]
+            loan.has_unread_reply = True
+            try:
+                if deadline is None and not once:
+                    replies = connection.retry.call_with_retry(
+                        partial(_attempt, connection, commands),
+                        lambda error, broken=connection: broken.disconnect(),
+                    )
+                else:
+                    replies = _attempt(connection, commands, deadline)
+                break
+            except ConnectionError:
                 if not was_kept:
-                    loan.take(deadline, urgent=urgent)
-                connection = loan.connections[0]
-                loan.has_unread_reply = True
-                try:
-                    if deadline is None and not once:
-                        replies = connection.retry.call_with_retry(
-                            partial(_attempt, connection, commands),
-                            lambda error, broken=connection: broken.disconnect(),
-                        )
-                    else:
-                        replies = _attempt(connection, commands, deadline)
-                    break
-                except ConnectionError:
-                    if not was_kept:
-                        raise
-                    loan.give_back()  # the server may have closed it
-            loan.has_unread_reply = False
-            if deadline is not None:
-                _last_replies[pool] = time.monotonic()
-            for reply in replies:
-                if isinstance(reply, ResponseError) and is_readonly(reply):
-                    keeps = False
-                    connection.disconnect()  # new connections may lead to the new primary
-                    _run_safely(partial(_disconnect_idle, pool))
-            # redis-py marks connections to a server that will be replaced.
-            if keeps and not getattr(connection, "should_reconnect", bool)():
-                move_connection(loan.connections, pool.kept)
-            return replies
-        finally:
-            _end(loan, slot)
-            slot = None
+                    raise
+                loan.give_back()  # the server may have closed it
+        loan.has_unread_reply = False
+        if deadline is not None:
+            _last_replies[pool] = time.monotonic()
+        for reply in replies:
+            if isinstance(reply, ResponseError) and is_readonly(reply):
+                keeps = False
+                connection.disconnect()  # new connections may lead to the new primary
+                _run_safely(partial(_disconnect_idle, pool))
+        # redis-py marks connections to a server that will be replaced.
+        if keeps and not getattr(connection, "should_reconnect", bool)():
+            pool.kept.extend(islice(iter(loan.pop, None), 1))
+        return replies
     finally:
-        _end(loan, slot)
-
-
-def _end(loan: "Loan", slot: "threading.Lock | None") -> None:
-    loan.has_ended = True
-    if loan.connections:
-        loan.give_back()
-    if slot:
-        try:  # noqa: SIM105  an interrupt in the code of suppress() would keep the slot
-            slot.release()
-        except RuntimeError:  # after an interrupt or a timeout it can be free
-            pass
+        loan.has_ended = True
+        if loan:
+            loan.give_back()
+        if loan.slot:
+            try:  # noqa: SIM105  an interrupt in the code of suppress() would keep the slot
+                loan.slot.release()
+            except RuntimeError:  # after an interrupt or a timeout it can be free
+                pass
+            loan.slot = None
 
 
 def _call_nodes(
@@ -395,19 +407,23 @@ def is_exhausted(error: ConnectionError) -> bool:
     return isinstance(error, MaxConnectionsError) or str(error).startswith(POOL_EXHAUSTED)
 
 
-class Loan:
-    """A connection of a pool that a call uses, at most one.
+class Loan(deque[Any]):
+    """The connection of a pool that a call uses, if any.
 
-    Other threads may append or remove it. A deque does that in one step, which no interrupt
-    divides, and so does `move_connection`. So at any time either the call or the pool has it.
+    To move it from one deque to another, let `extend()` call `pop()`. That is a single call in C,
+    which no interrupt divides, so at any time exactly one of them has the connection. Other
+    threads may also append or remove it.
     """
 
-    def __init__(self, pool: Any) -> None:
-        self.pool = pool
-        self.connections: deque[Any] = deque()
-        self.has_unread_reply = False
-        self.has_ended = False
-        """Whether a connection that arrives from now on goes back to the pool at once."""
+    pool: Any
+
+    slot: "threading.Lock | None" = None
+    """The slot of the pool that the call acquired, or tries to acquire."""
+
+    has_unread_reply = False
+
+    has_ended = False
+    """Whether a connection that arrives from now on goes back to the pool at once."""
 
     def take(self, deadline: float | None = None, *, urgent: bool = False) -> None:
         """Take a connection of the pool that is connected.
@@ -436,7 +452,7 @@ class Loan:
         because nothing else limits a handshake or a health check."""
         if seconds is None and not can_be_interrupted():
             try:
-                self._append(check_health=False)
+                self._take_one(check_health=False)
             except (RedisError, OSError):
                 raise
             except BaseException:
@@ -447,16 +463,16 @@ class Loan:
             return
 
         def take() -> None:
-            self._append(check_health=seconds is not None)
+            self._take_one(check_health=seconds is not None)
             if self.has_ended:
                 self._put_back()
 
         if not run_apart(take, seconds):
             raise RedisTimeoutError("Timed out while connecting to Redis")
 
-    def _append(self, *, check_health: bool) -> None:
+    def _take_one(self, *, check_health: bool) -> None:
         connection = self.pool.get_connection(*_COMMAND_NAME)
-        self.connections.append(connection)
+        self.append(connection)
         try:
             if check_health:
                 connection.check_health()
@@ -471,9 +487,18 @@ class Loan:
         reply would answer the next command."""
         _run_safely(self._put_back)
 
+    def end(self) -> None:
+        """End a call that was interrupted while it ended."""
+        self.has_ended = True
+        if self:
+            self.give_back()
+        if self.slot:
+            with suppress(RuntimeError):
+                self.slot.release()
+
     def _put_back(self) -> None:
         with suppress(IndexError):  # another thread has done it
-            connection = self.connections.pop()
+            connection = self.pop()
             if self.has_unread_reply:
                 connection.disconnect()
             self.pool.release(connection)
@@ -489,9 +514,10 @@ def _run_safely(function: Callable[[], None]) -> None:
 
 def get_connection(pool: Any) -> Any:
     """Return a connection of a sync pool that is connected."""
-    loan = Loan(pool)
+    loan = Loan()
+    loan.pool = pool
     loan.take()
-    return loan.connections.pop()
+    return loan.pop()
 
 
 def _discard_unread_reply(pool: Any, connection: Any) -> None:
