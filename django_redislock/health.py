@@ -14,11 +14,13 @@ from typing import Any, Literal, TypeAlias, get_args
 
 import redis
 from redis.exceptions import AuthenticationError, NoPermissionError, RedisError, ResponseError
+from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from . import clock
 from .backends import Server
 from .conf import conf
 from .engine import queries, store
+from .engine.inbox import blocking_read
 from .engine.operations import Batch, Call, Command, Flow, RawCommands
 from .engine.timing import FINAL_REPLY_TIMEOUT_SECONDS, REPLY_TIMEOUT_SECONDS
 from .exceptions import LockLost
@@ -29,6 +31,13 @@ NAME_PREFIX = "django-redislock:probe:"
 """Of the names of test locks, which nothing else uses."""
 
 LOST = "The test lock disappeared before it was released: the server deleted it"
+
+READ_GRANT = "read the grant"
+"""The step of the test lock in which its waiter reads what the handover sent."""
+
+GRANT_WAIT_SECONDS = 0.1
+"""Seconds for which the server may wait for the grant, which it should have already. Not a whole
+number, because waiters wait for a part of a second, too."""
 
 SAMPLES = 10
 """The number of round trips that are measured."""
@@ -75,6 +84,13 @@ REMEDIES = {
     "client": "Correct LOCATION and OPTIONS. Set socket_timeout, for example to 5 seconds.",
 }
 
+CAUSES = {
+    "BLPOP": "Waiters need BLPOP. Use a server or a proxy that executes it, and grant the user "
+    "+blpop.",
+    "HELLO": "The server does not execute HELLO. Set protocol=2 in the options of the client.",
+}
+"""More exact remedies, by the command that the server does not execute."""
+
 CHECKS = tuple(REMEDIES)
 """The ids of the checks, in the order of their results."""
 
@@ -99,7 +115,9 @@ class Finding:
     @property
     def remedy(self) -> str:
         """The action to take after a warning or a failure. An empty string otherwise."""
-        return REMEDIES[self.id] if self.status in ("warning", "failed") else ""
+        if self.status not in ("warning", "failed"):
+            return ""
+        return CAUSES.get(self.facts.get("command", ""), REMEDIES[self.id])
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,6 +199,8 @@ def examine(server: Server, timeout: float) -> Flow[Health]:
 def unreached(server: Server, error: Exception, **results: Result) -> Health:
     """Return the results if that error keeps the client from being created or from connecting."""
     facts = {"address": server.address, "error": type(error).__name__}
+    if isinstance(error, ResponseError) and "hello" in str(error).lower():
+        facts["command"] = "HELLO"
     results["connection"] = "failed", unavailable_text(server.alias, error), facts
     if not isinstance(error, RedisError):
         results["client"] = "failed", f"No client can be created: {_describe(error)}.", {}
@@ -306,19 +326,36 @@ def _locking(request: store.AcquireRequest, deadline: float) -> Flow[Result]:
         "release": store.release(keys, waiting.token),
     }
     steps = {step: _without_history(call) for step, call in steps.items()}
+    step, inbox = "", [f"{prefix}{holder}" for prefix in keys.inbox_group]
     try:
-        for step, call in steps.items():
-            call.limit = _remaining_seconds(deadline)
+        for name, call in steps.items():
+            step, call.limit = name, _remaining_seconds(deadline)
             if not (yield call) and step in ("hand over", "release"):
                 raise LockLost(LOST)
+            if name == "hand over":
+                step = READ_GRANT
+                yield from _read_grant(inbox, _remaining_seconds(deadline))
     except RedisError as error:
         with suppress(RedisError):  # First the waiter, which would otherwise get the lock.
-            yield Batch((steps["release"], steps["hand over"]), call.limit, apart=True)
+            limit = _remaining_seconds(deadline)
+            yield Batch((steps["release"], steps["hand over"]), limit, apart=True)
         facts = {"step": step, "error": type(error).__name__}
+        if step == READ_GRANT and not isinstance(error, RedisTimeoutError):
+            facts["command"] = "BLPOP"
         return "failed", f"Locks fail at the step {step!r}: {_describe(error)}.", facts
     duration = _ms(clock.now() - started_at)
     summary = f"Acquire, renew, queue, inspect, hand over and release work, in {duration} ms."
     return "ok", summary, {"duration_ms": duration}
+
+
+def _read_grant(inbox: Sequence[str], limit: float) -> Flow[None]:
+    """Read the grant of the test lock like a waiter, by a command that blocks.
+
+    There is none if the server was so slow that it took the waiter for dead.
+    """
+    [reply] = yield blocking_read(inbox, GRANT_WAIT_SECONDS, limit)
+    if isinstance(reply, Exception):
+        raise reply
 
 
 def _scripts(server: Server, key: str, deadline: float) -> Flow[Result]:

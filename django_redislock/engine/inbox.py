@@ -12,19 +12,25 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
-from redis.exceptions import ConnectionError, ResponseError
+from redis.exceptions import (
+    AskError,
+    ConnectionError,
+    RedisError,
+    ResponseError,
+    TryAgainError,
+)
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from .. import clock
 from ..backends import AsyncClient, Client
-from ..backends.cluster import is_redirect
 from ..backends.dedicated import DedicatedClient, aclose
 from . import background_task
 from .events import InterruptSafeEvent
 from .operations import Flow, RawCommands, Sleep
+from .outages import is_outage, outage_pause
 from .protocol import Grant, Inbox, Waiter
 from .timing import FINAL_REPLY_TIMEOUT_SECONDS, HEARTBEAT_SECONDS, REPLY_TIMEOUT_SECONDS
-from .transport import below_timeout, node_for_key
+from .transport import POLL_INTERVAL_SECONDS, below_timeout, node_for_key
 
 POLL_SECONDS = 0.1
 """Seconds between two requests of a waiter whose client has only one connection."""
@@ -37,6 +43,16 @@ STUCK_SECONDS = 10.0
 
 RETRY_SECONDS = 0.05
 """Seconds between an error of the task that reads an inbox and its next attempt."""
+
+
+def _reply_timeout(left: float) -> float:
+    """Return how long a reply may take if the reader gives up after `left` seconds."""
+    return min(max(left, FINAL_REPLY_TIMEOUT_SECONDS), REPLY_TIMEOUT_SECONDS)
+
+
+def blocking_read(lists: Sequence[str], timeout: float, limit: float) -> RawCommands:
+    """Read one message of the lists of an inbox. The server waits for it for `timeout` seconds."""
+    return RawCommands((("BLPOP", *lists, timeout),), limit, lists[0])
 
 
 class ReaderInbox(Inbox):
@@ -61,45 +77,51 @@ class ReaderInbox(Inbox):
         """
         gives_up = clock.now() + left
         try:
-            if clock.now() >= self.heartbeat_due:
-                yield from self.heartbeat()
+            if self.failed_reads:
+                yield Sleep(min(left, outage_pause(self.failed_reads)))
+            if clock.now() >= gives_up:
+                return False
+            if self.failed_reads or clock.now() >= self.heartbeat_due:
+                yield from self.heartbeat(_reply_timeout(gives_up - clock.now()))
+            left = gives_up - clock.now()
             if self._can_block(shared):
                 # Before Redis 7.0.8, less than a millisecond counts as 0: no limit.
                 seconds = max(0.002, min(left, self.heartbeat_due - clock.now()))
-                late = min(max(left - seconds, FINAL_REPLY_TIMEOUT_SECONDS), REPLY_TIMEOUT_SECONDS)
-                key = self.lists[0]
-                timeout = below_timeout(node_for_key(shared, key), seconds)
-                [reply] = yield RawCommands(
-                    (("BLPOP", *self.lists, timeout),), seconds + late, key
-                )
+                if self.asks_in_turn:  # the reader may be the next to ask
+                    seconds = min(seconds, POLL_INTERVAL_SECONDS)
+                timeout = below_timeout(node_for_key(shared, self.lists[0]), seconds)
+                late = _reply_timeout(left - seconds)
+                [reply] = yield blocking_read(self.lists, timeout, seconds + late)
                 if isinstance(reply, ResponseError) and "WRONGTYPE" in str(reply):
                     # Another program wrote to an inbox. Grants may be lost with the others.
-                    yield RawCommands((("DEL", *self.lists),), late, key)
+                    yield RawCommands((("DEL", *self.lists),), late, self.lists[0])
                     self.tell_all(True)
                 else:
                     self._take_in(reply)
             else:
                 yield Sleep(min(left, POLL_SECONDS))
                 self.tell_all(True)
+            self.read_succeeded()
             return True
-        except (ConnectionError, RedisTimeoutError) as error:
-            self.tell_all(True)  # the next acquisition shows whether Redis responds
-            if isinstance(error, RedisTimeoutError) and clock.now() >= gives_up:
-                # The time of the caller is up, so it does not ask again.
-                raise
-        except ResponseError as error:
-            self.tell_all(error)
+        except RedisError as error:
+            if is_outage(error):
+                self.read_failed(error)
+                if isinstance(error, RedisTimeoutError) and clock.now() >= gives_up:
+                    # The time of the caller is up, so it does not ask again.
+                    raise
+            else:
+                # A client that cannot connect gives the same error to the next acquisition.
+                self.tell_all(True if isinstance(error, ConnectionError) else error)
         return False
 
     def _take_in(self, reply: Any) -> None:
-        if isinstance(reply, ResponseError):
-            # A server that becomes a replica ends blocking commands by UNBLOCKED.
-            if not (is_redirect(reply) or "UNBLOCKED" in str(reply)):
-                try:
-                    raise reply
-                finally:
-                    del reply  # see `run()`
-            self.tell_all(True)
+        if isinstance(reply, AskError | TryAgainError):
+            self.tell_all(True)  # the next acquisition follows the redirect
+        elif isinstance(reply, ResponseError):
+            try:
+                raise reply
+            finally:
+                del reply  # see `run()`
         elif reply:
             self.deliver(reply[1].decode(errors="replace"))
 

@@ -8,13 +8,14 @@ release. Leases follow Gray and Cheriton (1989).
 import math
 import os
 import re
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
 from typing import Any, NamedTuple, TypeVar
 
-from redis.exceptions import ConnectionError, RedisError
+from redis.exceptions import ConnectionError, RedisError, ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from .. import clock
@@ -32,6 +33,7 @@ from .operations import (
     Sleep,
     Wait,
 )
+from .outages import is_outage, log_outage, outage_pause
 from .parsing import text, valid_reply
 from .store import AcquireRequest, RenewMode
 from .timing import (
@@ -88,6 +90,12 @@ class Waiter:
     token: str
     ticket: int
 
+    rides_outages: bool = False
+    """Whether it continues to wait while the server is away."""
+
+    failures: int = 0
+    """How many of its requests in a row failed because the server was away."""
+
     is_waiting: bool = False
     """Whether it waits for news. Only then heartbeats include it."""
 
@@ -131,6 +139,16 @@ class Inbox:
         self.lists = tuple(f"{each}{self.id}" for each in prefixes)
         self.waiters: dict[int, Waiter] = {}
         self.heartbeat_due = -math.inf
+        self.failed_reads = 0
+        self._failed: set[Waiter] = set()
+        self._asks_alone = False
+        self._in_turn: deque[Waiter] = deque()
+        self.turn: Waiter | None = None
+        """The waiter that asks, while waiters ask one after the other."""
+        self._turn_ends = -math.inf
+        self.outage: dict[str, object] = {}
+        """A mark from the first error of an outage until its end. A dictionary, because its
+        changes are single steps, which no other thread divides."""
         self._tickets = count(1)
         self._checked = 0
 
@@ -138,9 +156,16 @@ class Inbox:
         """Return a new waiter. It stays in `waiters` until it is removed."""
         if not self.waiters:  # its request is a heartbeat, too
             self.heartbeat_due = clock.now() + HEARTBEAT_SECONDS
+            if self.outage or self.failed_reads:  # of an earlier wait
+                self.read_succeeded()
         waiter = Waiter(self, keys, token, next(self._tickets))
         self.waiters[waiter.ticket] = waiter
         return waiter
+
+    def left(self, waiter: Waiter) -> None:
+        """Let the other waiters continue without one that does not wait any more."""
+        self._failed.discard(waiter)
+        self._end_turn(waiter)
 
     def deliver(self, text: str) -> None:
         """Tell waiters of their grants: "ticket fence epoch" of each."""
@@ -153,7 +178,84 @@ class Inbox:
         for waiter in list(self.waiters.values()):
             waiter.tell(news)
 
-    def heartbeat(self) -> Flow[None]:
+    # An outage. While the reader gets no reply, only one waiter at a time asks, because thousands
+    # may wait, and each attempt to connect costs. After a reply, the others ask one after the
+    # other in their order, because Redis may have lost the queue. A heartbeat that succeeds finds
+    # those that have to ask: Redis has not queued them, or has made them holders.
+
+    def request_failed(self, waiter: Waiter, error: Exception) -> None:
+        """Have a waiter ask again a little later, unless a heartbeat finds it in its queue."""
+        waiter.failures += 1
+        self._failed.add(waiter)
+        due = clock.now() + outage_pause(waiter.failures)
+        self.heartbeat_due = min(self.heartbeat_due, due)
+        self._stop_turns()
+        self._log_outage(waiter, error)
+
+    def request_answered(self, waiter: Waiter) -> None:
+        """Have the other waiters ask again, if they did not while the server was away."""
+        waiter.failures = 0
+        self._failed.discard(waiter)
+        if self._asks_alone:
+            self._asks_alone = False
+            self._ask_in_turn([each for each in list(self.waiters.values()) if each.is_waiting])
+        self._end_turn(waiter)
+
+    def read_failed(self, error: Exception) -> None:
+        """Have those ask again that do not wait for the end of an outage, and one that does."""
+        self.failed_reads += 1
+        self._stop_turns()
+        riding = []
+        for waiter in list(self.waiters.values()):
+            if waiter.rides_outages and waiter.is_waiting:
+                riding.append(waiter)
+            elif not waiter.rides_outages:
+                waiter.tell(True)  # its request shows whether Redis responds
+        if not riding:
+            return
+        self._log_outage(riding[0], error)
+        if self.failed_reads > 1:  # else only the connection broke
+            self._asks_alone = True
+            riding[0].tell(True)
+
+    def read_succeeded(self) -> None:
+        self.failed_reads, self._asks_alone = 0, False
+        if not self._failed:
+            self.outage.clear()
+
+    @property
+    def asks_in_turn(self) -> bool:
+        """Whether waiters ask again, each after the reply to the one before."""
+        return clock.now() < self._turn_ends
+
+    def _ask_in_turn(self, waiters: Iterable[Waiter]) -> None:
+        if self.asks_in_turn:
+            return
+        self._in_turn = deque(waiters)
+        self._next_turn()
+
+    def _next_turn(self) -> None:
+        self.turn, self._turn_ends = None, -math.inf
+        with suppress(IndexError):
+            while (waiter := self._in_turn.popleft()).ticket not in self.waiters:
+                pass
+            self.turn, self._turn_ends = waiter, clock.now() + REPLY_TIMEOUT_SECONDS
+            waiter.tell(True)
+
+    def _stop_turns(self) -> None:
+        self._in_turn.clear()
+        self._next_turn()
+
+    def _end_turn(self, waiter: Waiter) -> None:
+        if self.turn is waiter:
+            self._next_turn()
+
+    def _log_outage(self, waiter: Waiter, error: Exception) -> None:
+        mark = object()  # not the error, whose traceback would keep a lock alive
+        if self.outage.setdefault("mark", mark) is mark:  # no other thread was first
+            log_outage(waiter.keys.name, error, len(self.waiters))
+
+    def heartbeat(self, reply_timeout: float = REPLY_TIMEOUT_SECONDS) -> Flow[None]:
         """Keep the waiters in their queues, and tell those that are in none to ask again."""
         now = clock.now()
         self.heartbeat_due = now + HEARTBEAT_SECONDS
@@ -171,12 +273,19 @@ class Inbox:
         for group in groups:
             by_lock = [tokens[lock] for lock in group]
             calls.append(store.heartbeat(group, self.id, int(now * 1000), by_lock))
-        replies = yield Batch(tuple(calls), REPLY_TIMEOUT_SECONDS)
+        replies = yield Batch(tuple(calls), reply_timeout)
         with valid_reply():
             missing = set(" ".join(map(text, replies)).split())
         for waiter in checked:
-            if waiter.token in missing:
-                waiter.tell(True)
+            if waiter.token not in missing:
+                waiter.failures = 0
+                self._failed.discard(waiter)
+        to_ask = [waiter for waiter in checked if waiter.token in missing]
+        if self.failed_reads or self._failed or self._in_turn:
+            self._ask_in_turn(sorted(to_ask, key=lambda each: each.ticket))
+            return
+        for waiter in to_ask:
+            waiter.tell(True)
 
 
 def acquire(request: AcquireRequest, deadline: float | None) -> Flow[Acquired | None]:
@@ -189,6 +298,8 @@ def acquire(request: AcquireRequest, deadline: float | None) -> Flow[Acquired | 
     waiter: Waiter | None = None
     if deadline != -math.inf:
         waiter = yield Join(request.keys, request.token)
+        waiter.rides_outages = request.rides_outages
+    is_one_lost = False
     try:
         while True:
             sent_at = clock.now()
@@ -203,20 +314,33 @@ def acquire(request: AcquireRequest, deadline: float | None) -> Flow[Acquired | 
             if waiter and remaining > 0:
                 address = f"{waiter.inbox.id} {waiter.ticket} {int(sent_at * 1000)}"
             call = store.acquire(request, address, reply_timeout)
-            request.may_arrive_late = True
-            reply = yield call
-            request.may_arrive_late = False
-            if not isinstance(reply, int):
-                with valid_reply():
-                    held_as = printable(text(reply))
-                raise _refused(request, held_as)
-            took_over, acquired = reply < 0, None
-            if reply and request.min_replicas:
-                reply = yield from _replicate(call, request)
-            if reply:
-                acquired = Acquired(abs(reply), sent_at + request.lease, took_over=took_over)
-            elif waiter and remaining > 0:
+            acquired = None
+            try:
+                request.may_arrive_late = True
+                reply = yield call
+                request.may_arrive_late = is_one_lost
+                if not isinstance(reply, int):
+                    with valid_reply():
+                        held_as = printable(text(reply))
+                    raise _refused(request, held_as)
+                is_refused, took_over = not reply, reply < 0
+                if reply and request.min_replicas:
+                    reply = yield from _replicate(call, request)
+                if reply:
+                    acquired = Acquired(abs(reply), sent_at + request.lease, took_over=took_over)
+            except RedisError as error:
+                if not (waiter and remaining > 0 and _rides(request, deadline, error)):
+                    raise
+                is_one_lost = is_one_lost or not isinstance(error, ResponseError)
+                request.may_arrive_late = is_one_lost
+                waiter.inbox.request_failed(waiter, error)
                 acquired = yield from _await_grant(request, waiter, remaining)
+            else:
+                if waiter and (waiter.inbox.outage or waiter.inbox.turn):
+                    waiter.inbox.request_answered(waiter)
+                if is_refused and waiter and remaining > 0:
+                    request.was_queued = True
+                    acquired = yield from _await_grant(request, waiter, remaining)
             if acquired and clock.now() < acquired.deadline:  # else the reply came too late
                 return acquired
             if acquired and remaining <= 0:
@@ -229,6 +353,18 @@ def acquire(request: AcquireRequest, deadline: float | None) -> Flow[Acquired | 
     finally:
         if waiter:
             waiter.inbox.waiters.pop(waiter.ticket, None)
+            if waiter.inbox.outage or waiter.inbox.turn:
+                waiter.inbox.left(waiter)
+
+
+def _rides(request: AcquireRequest, deadline: float | None, error: Exception) -> bool:
+    """Return whether a caller that waits tries again after an error.
+
+    Without a limit, a caller that was never queued would wait indefinitely for a server whose
+    address is wrong, or that never gets its replicas.
+    """
+    has_end = deadline is not None or request.was_queued
+    return request.rides_outages and has_end and is_outage(error)
 
 
 def _refused(request: AcquireRequest, held_as: str) -> LockError:

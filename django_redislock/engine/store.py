@@ -56,6 +56,12 @@ class AcquireRequest:
     min_replicas: int = 0
     """The number of replicas that must have the lock before it counts as acquired."""
 
+    rides_outages: bool = False
+    """Whether a caller that waits tries again while the server is away."""
+
+    was_queued: bool = field(default=False, compare=False)
+    """Whether the server has queued the caller, so that it is known to store locks."""
+
     may_arrive_late: bool = field(default=False, compare=False)
     """Whether Redis may still execute a request that got no reply."""
 

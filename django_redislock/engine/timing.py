@@ -32,5 +32,10 @@ CLEANUP_TIMEOUT_SECONDS = 1.0
 """How long the reply to an urgent call may take after its task was cancelled, and to the release
 that follows an acquisition that failed."""
 
+OUTAGE_PAUSE_SECONDS = 0.05, 0.5
+"""The shortest and the longest pause between two requests while the server is away. It doubles
+with each failure, up to `HEARTBEAT_SECONDS`: after a short outage, waiters must be heard of again
+within `WAITER_TTL_SECONDS`, or they lose their places."""
+
 REPLICA_WAIT_SECONDS = 1.0
 """The wanted number of replicas must confirm a write within this time."""

@@ -6,6 +6,7 @@ import inspect
 import logging
 import math
 import os
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial, wraps
@@ -42,6 +43,7 @@ from ..engine.leases import (
     unregister,
 )
 from ..engine.operations import Flow, OnServer
+from ..engine.outages import is_outage, log_outage, outage_pause
 from ..engine.renewer import Renewer, loop_renewer, thread_renewer
 from ..engine.runners import arun, run
 from ..engine.store import AcquireRequest, RenewMode
@@ -97,6 +99,18 @@ class AcquireCall:
 
     hold: Hold | None = None
 
+    was_queued: bool = False
+    """Whether a server has queued the caller."""
+
+    def rides(self, error: Exception) -> bool:
+        """Return whether the call tries again after an error, because it waits.
+
+        A call without a limit does not before a server has queued it: see `acquire()`.
+        """
+        if self.wait_until is None:
+            return self.was_queued and is_outage(error)
+        return clock.now() < self.wait_until and is_outage(error)
+
 
 class BaseLock:
     """A named lock.
@@ -137,6 +151,9 @@ class BaseLock:
 
     accepts_grants = True
     """Whether a grant that a renewal confirms later counts as acquired."""
+
+    rides_outages = True
+    """Whether each request of a caller that waits is repeated while its server is away."""
 
     raise_on_release_error = True
     """Whether the end of a block raises `LockError` if the lock is not held any more."""
@@ -280,6 +297,11 @@ class BaseLock:
         If the lock is not free, the caller waits in a queue. Waiters acquire the lock in the order
         in which they arrive.
 
+        If the server is away, a call with a `blocking_timeout` tries again until its time is over,
+        and then raises the last error. A call without a limit does so only after the server has
+        queued it: before, it raises the error at once, because with a wrong address it would wait
+        indefinitely. With ``blocking=False``, an error is raised at once.
+
         Args:
             blocking: Whether to wait. None means the option of the lock.
             blocking_timeout: The maximum wait in seconds. None means the option of the lock.
@@ -290,8 +312,8 @@ class BaseLock:
         Raises:
             LockError: The caller holds the lock and would wait for itself, or the name is in use
                 for another lock type.
-            redis.exceptions.ConnectionError: Redis is unreachable. The lock is not held.
-            redis.exceptions.TimeoutError: Redis did not respond in time. The lock is not held.
+            redis.exceptions.RedisError: Redis is unreachable (`ConnectionError`), did not respond
+                in time (`TimeoutError`), or refuses the request. The lock is not held.
             django.core.exceptions.SynchronousOnlyOperation: The call would block a running event
                 loop, and ``DJANGO_ALLOW_ASYNC_UNSAFE`` is not set.
         """
@@ -310,7 +332,11 @@ class BaseLock:
             may_block = os.environ.get("DJANGO_ALLOW_ASYNC_UNSAFE")
             call.wait_until = deadline if may_block else -math.inf
         try:
-            hold = run(self._client(call.targets[0][0]), self._acquire(call))
+            try:
+                client = self._client(call.targets[0][0])
+            except RedisError as error:
+                client = self._client_later(call, error)
+            hold = run(client, self._acquire(call))
             if hold and exit_method:
                 hold.block = exit_method.keywords["block"]
                 hold.block_watch = ref(exit_method, partial(self._end_block, hold))
@@ -342,7 +368,11 @@ class BaseLock:
         self._refuse_release_on_commit()
         call = AcquireCall(owner, self._targets(), deadline, token, loop_renewer, deadline)
         try:
-            hold = await self._arun(call.targets[0][0], self._acquire(call))
+            try:
+                client = await self._aclient(call.targets[0][0])
+            except RedisError as error:
+                client = await self._aclient_later(call, error)
+            hold = await arun(client, self._acquire(call))
             if hold:
                 hold.block = block
         except GeneratorExit:  # the event loop is closed, so nothing can be released
@@ -612,6 +642,8 @@ class BaseLock:
                 request.renewal_confirms_grant = False  # the second call confirms the grant
                 acquired = yield from protocol.acquire(request, deadline)
             if acquired is None:
+                if request.may_arrive_late:
+                    release_in_background(lease, unused=True)
                 lease.end()
                 return False
             lease.begin(
@@ -631,6 +663,8 @@ class BaseLock:
                 if not released:
                     release_in_background(lease, unused=True)
             raise
+        finally:
+            call.was_queued |= request.was_queued
         if lease.state is State.ENDED:  # the caller was interrupted in another thread
             yield from self._release_lease(lease, unused=True)
             return False
@@ -681,6 +715,8 @@ class BaseLock:
             reply_timeout=self.reply_timeout,
             predecessor=self.predecessor,
             min_replicas=self.min_replicas,
+            rides_outages=self.rides_outages,
+            was_queued=call.was_queued,
         )
 
     def _own_leases(self, call: AcquireCall, targets: Sequence[Target]) -> Flow[list[list[Lease]]]:
@@ -971,8 +1007,40 @@ class BaseLock:
     _client: Callable[[Server], Any] = staticmethod(attrgetter("client"))
     """Return the client that runs the flows. Raises redis-py's `ConnectionError`."""
 
+    async def _aclient(self, server: Server) -> Any:
+        return await server.async_client()
+
     async def _arun(self, server: Server, flow: Flow[T]) -> T:
-        return await arun(await server.async_client(), flow)
+        return await arun(await self._aclient(server), flow)
+
+    def _client_later(self, call: AcquireCall, error: Exception) -> Any:
+        """Return the client when it can connect, if the call waits for that."""
+        failures = 1
+        while True:
+            time.sleep(self._pause(call, error, failures))
+            try:
+                return self._client(call.targets[0][0])
+            except RedisError as latest:
+                failures, error = failures + 1, latest
+
+    async def _aclient_later(self, call: AcquireCall, error: Exception) -> Any:
+        """Async version of `_client_later()`."""
+        failures = 1
+        while True:
+            await asyncio.sleep(self._pause(call, error, failures))
+            try:
+                return await self._aclient(call.targets[0][0])
+            except RedisError as latest:
+                failures, error = failures + 1, latest
+
+    def _pause(self, call: AcquireCall, error: Exception, failures: int) -> float:
+        """Return the seconds until the next attempt. Raise the error if there is none."""
+        if not call.rides(error):
+            raise error
+        if failures == 1:
+            log_outage(self.name, error)
+        left = math.inf if call.wait_until is None else call.wait_until - clock.now()
+        return max(0, min(outage_pause(failures), left))
 
     def _owner(self, caller: "Owner | None" = None) -> Owner:
         """Return who holds the lock: the task that called an async method, if `caller` is given.

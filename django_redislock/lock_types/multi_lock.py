@@ -67,6 +67,7 @@ class MultiLock(BaseLock):
                 if not acquired:
                     break
                 leases += acquired
+                call.was_queued = True  # the server is known to store locks
             if len(leases) == self.needed and not any(lease.lost for lease in leases):
                 return leases
             yield from self._release_unused(leases)

@@ -14,7 +14,7 @@ from ..backends import Server
 from ..engine import protocol
 from ..engine.leases import Lease
 from ..engine.operations import Flow, Gather, OnServer, Sleep
-from ..engine.runners import arun
+from ..engine.outages import is_outage
 from ..exceptions import LockError
 from ..snapshots import LockInfo
 from ..text import error_text
@@ -60,6 +60,7 @@ class Quorum(BaseLock):
     weight = 1
     drift = 0.01, 0.002
     accepts_grants = False
+    rides_outages = False  # it asks the other servers instead, and rides if a majority is away
 
     def __init__(
         self, servers: Sequence[Callable[[], Server]], name: str, **options: Unpack[Options]
@@ -84,8 +85,8 @@ class Quorum(BaseLock):
     def _client(self, server: Server) -> Any:
         """Return None: each flow runs on the client of its own server, which may be down."""
 
-    async def _arun(self, server: Server, flow: Flow[T]) -> T:
-        return await arun(self._client(server), flow)
+    async def _aclient(self, server: Server) -> Any:
+        """Async version of `_client()`."""
 
     def _gather(self, flows: Sequence[OnServer[T]], enough: int) -> Flow[list[T | None]]:
         """Return the results of flows that run at the same time: None for one that fails.
@@ -116,8 +117,17 @@ class Quorum(BaseLock):
         held_by_caller = sum(self._waits_for_itself(each, call) for each in own)
         if len(targets) - held_by_caller < self.needed:
             raise errors.already_held(self, self.name, call.owner, chain.from_iterable(own))
+        failures = 0
         while True:
-            held = yield from self._try_acquire(call)
+            try:
+                held = yield from self._try_acquire(call)
+            except ConnectionError as error:
+                if not is_outage(error.__cause__ or error):
+                    raise
+                failures += 1
+                yield Sleep(self._pause(call, error, failures))
+                continue
+            failures = 0
             if held or (call.wait_until is not None and clock.now() >= call.wait_until):
                 return held
             yield Sleep(random.uniform(*RETRY_DELAY_SECONDS))  # noqa: S311  no secret
@@ -177,10 +187,14 @@ class Quorum(BaseLock):
     def _check_failures(self, results: Sequence[object], tolerated: int) -> None:
         failed = [result for result in results if isinstance(result, BaseException)]
         if len(failed) > tolerated:
+            # The cause is an outage if enough servers can come back by themselves.
+            away = [each for each in failed if is_outage(each)]
+            lasting = [each for each in failed if each not in away]
+            [cause, *_] = lasting if len(lasting) > tolerated else away
             raise ConnectionError(
                 f"Lock {self.name!r} needs {self.needed} of {len(self._servers)} servers, "
-                f"but {len(failed)} failed: {error_text(failed[0])}"
-            ) from failed[0]
+                f"but {len(failed)} failed: {error_text(cause)}"
+            ) from cause
 
 
 def _successful(leases: Sequence[Lease], results: Sequence[Result]) -> list[Lease]:

@@ -21,6 +21,7 @@ from django_redislock.testing import EmbeddedServer
 from tests.commands import run as run_command
 from tests.lock_fixtures import CORE, DJANGO_REDIS
 from tests.lock_tools import commands, hanging, start, within
+from tests.servers import Node
 from tests.tools import leftovers, wait_until
 
 
@@ -412,6 +413,47 @@ def test_client_options_are_read_from_a_connection_of_a_custom_pool(alias_on, ow
     assert found.get("client").facts["socket_timeout"] == 3
 
 
+# Servers without a command
+
+
+@pytest.fixture
+def without(alias_on):
+    """Return locks on a server that does not know a command."""
+    with contextlib.ExitStack() as stack:
+
+        def start_server(command, **options):
+            server = stack.enter_context(Node(rename_command=f'{command} ""'))
+            return alias_on(server.url, **options)
+
+        yield start_server
+
+
+def test_a_server_without_a_blocking_read_fails_and_has_a_remedy(without):
+    own = without("BLPOP")
+    for health in (own.health(), asyncio.run(own.ahealth())):
+        found = health.get("locking")
+        assert (found.status, found.facts["step"]) == ("failed", "read the grant")
+        assert "BLPOP" in found.summary
+        assert "BLPOP" in found.remedy
+    assert own.count() == 0
+
+
+def test_a_user_without_a_blocking_read_gets_the_same_remedy(alias_on, own_server, own_redis):
+    found = as_user(alias_on, own_server, own_redis, "-blpop").health().get("locking")
+    assert (found.status, found.facts["command"]) == ("failed", "BLPOP")
+    assert "+blpop" in found.remedy
+
+
+def test_the_remedy_for_a_server_without_hello_works(without):
+    own = without("HELLO", protocol=3)
+    for health in (own.health(), asyncio.run(own.ahealth())):
+        found = health.get("connection")
+        assert found.status == "failed"
+        assert "HELLO" in found.summary
+        assert "protocol=2" in found.remedy
+    assert without("HELLO", protocol=2).health().get("locking").status == "ok"
+
+
 # Users with few rights
 
 
@@ -433,7 +475,7 @@ def test_facts_that_the_user_may_not_read_are_unknown(alias_on, own_server, own_
         (["-eval"], "+eval", None),
         (["-time"], "+time", "acquire"),
         (["-@scripting", "-blpop", "-hset"], "+blpop +eval +evalsha +hset", "acquire"),
-        (["-blpop"], "+blpop", None),
+        (["-blpop"], "+blpop", "read the grant"),
         (["-rpush"], "+rpush", "hand over"),
         (["-hvals"], "+hvals", "inspect"),
         (["resetkeys", "~cache:*"], "~own:redislock:{*", "acquire"),
@@ -489,7 +531,7 @@ def test_a_busy_server_is_not_a_missing_right(own_locks, busy):
     assert all("BUSY" in each.summary and not each.facts for each in asked)
 
 
-@pytest.mark.parametrize(("after", "step"), [(2, "hand over"), (4, "hand over"), (7, "release")])
+@pytest.mark.parametrize(("after", "step"), [(2, "hand over"), (4, "hand over"), (8, "release")])
 def test_a_lock_that_is_lost_during_the_exercise(own_locks, own_redis, after, step):
     found = examined(own_redis.flushdb, BEFORE_EXERCISE + after)
     assert found.get("locking").facts == {"step": step, "error": "LockLost"}

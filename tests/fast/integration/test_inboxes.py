@@ -90,11 +90,28 @@ def test_a_thread_that_waits_has_a_time_limit_if_redis_does_not_respond(own_lock
 
 def test_a_thread_that_waits_for_several_locks_ends_if_the_server_stops(own_locks, own_server):
     assert own_locks.lock("c", auto_renewal=False).acquire()
-    waits = start(own_locks.lock_many(["a", "b", "c"]).acquire)
+    waits = start(own_locks.lock_many(["a", "b", "c"], blocking_timeout=1.5).acquire)
     waiting(own_locks, "c", 1)
     own_server.stop()
     with pytest.raises(ConnectionError):
         waits.result(60)
+
+
+def test_a_thread_that_waits_for_several_locks_gets_them_after_an_outage(
+    own_locks, own_redis, caplog
+):
+    def hold():
+        with own_locks.lock_many(["a", "b", "c"]) as lock:
+            return set(lock.fence_tokens)
+
+    assert own_locks.lock("c", timeout=60).acquire()
+    waits = start(hold)
+    waiting(own_locks, "c", 1)
+    own_redis.config_set("min-replicas-to-write", 1)
+    wait_until(lambda: "through an outage" in caplog.text)
+    own_redis.config_set("min-replicas-to-write", 0)
+    own_locks.force_release("c")
+    assert waits.result(60) == {"a", "b", "c"}
 
 
 @pytest.mark.hurried

@@ -457,7 +457,7 @@ def test_without_a_majority_the_error_counts_an_unreachable_cluster(five, cluste
 
 def test_without_three_of_five_servers_it_is_refused_at_once(five):
     five.kill(0, 2, 3)
-    for wait in ({"blocking": False}, {"blocking_timeout": 5}, {}):
+    for wait in ({"blocking": False}, {"blocking_timeout": 0.5}, {}):
         with (
             within(BOUND),
             pytest.raises(ConnectionError, match=r"'a' needs 3 of 5 servers, but 3"),
@@ -486,6 +486,48 @@ def test_a_waiter_continues_on_the_next_server_if_its_server_dies(five):
         fence = lock.fence_token
     waiter.result(60)
     assert entered[0] > fence
+
+
+@pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
+def test_a_caller_with_a_limit_waits_for_a_majority_to_come_back(five, caplog, is_async):
+    def hold():
+        lock = quorum(blocking_timeout=60)
+        return asyncio.run(lock.aacquire()) if is_async else lock.acquire()
+
+    five.kill(0, 2, 3)
+    waiter = start(hold)
+    wait_until(lambda: "through an outage: name='a'" in caplog.text)
+    five.start(2)
+    assert waiter.result(60)
+    assert caplog.text.count("through an outage") == 1
+    for alias in ALL[1:3]:
+        locks.using(alias).force_release("a")
+    locks.using(ALL[4]).force_release("a")
+
+
+def test_a_waiter_without_a_limit_waits_for_a_majority_to_come_back(five, caplog):
+    def hold():
+        with quorum():
+            return True
+
+    holder = quorum()
+    assert holder.acquire()
+    waiter = start(hold)
+    waiting(locks.using("q0"), "a", 1)
+    five.kill(0, 2, 3)
+    wait_until(lambda: "through an outage: name='a'" in caplog.text)
+    five.start(0, 2, 3)
+    with contextlib.suppress(LockError):  # lost on a majority
+        holder.release()
+    assert waiter.result(60)
+
+
+def test_two_servers_of_five_that_are_away_delay_no_caller_with_a_limit(five, caplog):
+    five.kill(0, 3)
+    for _ in range(3):
+        with within(BOUND), quorum(blocking_timeout=60):
+            pass
+    assert "through an outage" not in caplog.text
 
 
 # Unresponsive servers

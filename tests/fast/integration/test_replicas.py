@@ -89,7 +89,8 @@ def test_an_earlier_reply_of_a_replica_does_not_count(replicated, primary, monke
 
 
 def test_a_grant_counts_when_the_replica_has_it(replicated, replica):
-    first, second = replicated.lock("a"), replicated.lock("a", min_replicas=1)
+    first = replicated.lock("a")
+    second = replicated.lock("a", min_replicas=1, blocking_timeout=2)
     assert first.acquire()
     turn = start(second.acquire)
     waiting(replicated, "a", 1)
@@ -98,6 +99,24 @@ def test_a_grant_counts_when_the_replica_has_it(replicated, replica):
     with pytest.raises(ConnectionError, match="'a' was not acquired: 0 of 1"):
         turn.result(60)
     assert replicated.count() == 0
+
+
+@pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
+def test_a_waiter_waits_for_a_replica_that_comes_back(replicated, replica, caplog, is_async):
+    def hold():
+        lock = replicated.lock("a", min_replicas=1, blocking_timeout=60)
+        if is_async:
+            return asyncio.run(lock.aacquire())
+        with lock:
+            return on(replica, "a")
+
+    replica.pause()
+    waiter = start(hold)
+    wait_until(lambda: "through an outage: name='a'" in caplog.text)
+    replica.resume()
+    assert waiter.result(60)
+    assert caplog.text.count("through an outage") == 1
+    replicated.force_release("a")
 
 
 def test_a_renewal_counts_when_the_replica_has_it(replicated, replica, moving_clock):

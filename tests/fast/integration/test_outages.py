@@ -1,0 +1,396 @@
+"""Waiters ride through an outage of the server."""
+
+import asyncio
+import logging
+import time
+from contextlib import contextmanager
+from functools import partial
+
+import pytest
+from redis._parsers.base import BaseParser
+from redis.exceptions import (
+    AuthenticationError,
+    ConnectionError,
+    NoPermissionError,
+    OutOfMemoryError,
+    RedisError,
+    ResponseError,
+)
+
+from django_redislock import LockError, LockLost
+from django_redislock.engine.outages import is_outage, outage_pause
+from django_redislock.engine.timing import HEARTBEAT_SECONDS, OUTAGE_PAUSE_SECONDS
+from django_redislock.lua import ACQUIRE
+from tests.faults.proxy import Proxy, runs
+from tests.lock_tools import free, start, waiting, within
+from tests.tools import wait_until
+
+LONG = 60
+"""A `blocking_timeout` that only a bug can exceed."""
+
+EVENT = "Waiting for lock through an outage"
+
+
+def acquire(mode, lock, **options):
+    """Acquire a lock in sync or async code, and release it. Return whether it was acquired."""
+
+    async def use():
+        acquired = await lock.aacquire(**options)
+        if acquired:
+            await lock.arelease()
+        return acquired
+
+    if mode == "async":
+        return asyncio.run(use())
+    acquired = lock.acquire(**options)
+    if acquired:
+        lock.release()
+    return acquired
+
+
+@pytest.fixture(params=["sync", "async"])
+def mode(request):
+    return request.param
+
+
+@pytest.fixture
+def logged(caplog):
+    """Return the messages about outages so far."""
+    caplog.set_level(logging.WARNING, "django_redislock")
+
+    def messages():
+        return [text for each in caplog.records if EVENT in (text := each.getMessage())]
+
+    return messages
+
+
+@contextmanager
+def stopped(server, client):
+    server.stop()
+    yield
+    server.start()
+
+
+@contextmanager
+def read_only(server, client):
+    client.replicaof("127.0.0.1", 1)
+    yield
+    client.replicaof("NO", "ONE")
+
+
+@contextmanager
+def without_replicas(server, client):
+    client.config_set("min-replicas-to-write", 1)
+    yield
+    client.config_set("min-replicas-to-write", 0)
+
+
+OUTAGES = pytest.mark.parametrize("outage", [stopped, read_only, without_replicas])
+
+
+@OUTAGES
+@pytest.mark.parametrize("limit", [LONG, None], ids=["with a limit", "without"])
+def test_a_waiter_acquires_after_an_outage(
+    own_locks, own_server, own_redis, logged, mode, outage, limit
+):
+    holder = own_locks.lock("a", timeout=LONG)
+    assert holder.acquire()
+    waiter = start(partial(acquire, mode, own_locks.lock("a", blocking_timeout=limit)))
+    waiting(own_locks, "a", 1)
+    with outage(own_server, own_redis):
+        wait_until(logged)
+        assert not waiter.done()
+    try:
+        holder.release()
+    except LockLost:  # the restarted server has lost its data
+        assert outage is stopped
+    assert waiter.result(60)
+    [message] = logged()
+    assert message.startswith(f"{EVENT}: name='a' waiters=1 error=")
+
+
+@OUTAGES
+def test_a_call_with_a_limit_may_begin_in_an_outage(
+    own_locks, own_server, own_redis, logged, mode, outage
+):
+    with outage(own_server, own_redis):
+        waiter = start(
+            partial(acquire, mode, own_locks.lock("a", timeout=LONG, blocking_timeout=LONG))
+        )
+        wait_until(logged)
+    assert waiter.result(60)
+    assert len(logged()) == 1
+    free(own_locks, "a")
+
+
+@OUTAGES
+@pytest.mark.parametrize("options", [{}, {"blocking": False}], ids=["no limit", "not blocking"])
+def test_other_calls_that_begin_in_an_outage_fail_at_once(
+    own_locks, own_server, own_redis, logged, mode, outage, options
+):
+    with outage(own_server, own_redis), within(3), pytest.raises(RedisError):
+        acquire(mode, own_locks.lock("a", **options))
+    assert logged() == []
+
+
+def test_a_call_without_a_limit_does_not_wait_for_a_wrong_address(alias_on, mode):
+    with within(3), pytest.raises(ConnectionError):
+        acquire(mode, alias_on("redis://127.0.0.1:1/0").lock("a"))
+
+
+@OUTAGES
+def test_the_last_error_is_raised_when_the_time_is_over(
+    own_locks, own_server, own_redis, mode, outage
+):
+    holder = own_locks.lock("a", timeout=LONG)
+    assert holder.acquire()
+    waiter = start(partial(acquire, mode, own_locks.lock("a", blocking_timeout=1.5)))
+    waiting(own_locks, "a", 1)
+    began = time.monotonic()
+    with outage(own_server, own_redis):
+        with pytest.raises((ConnectionError, ResponseError)):
+            waiter.result(60)
+        assert 1 < time.monotonic() - began < 6
+    with pytest.raises(LockLost) if outage is stopped else within(60):
+        holder.release()
+    free(own_locks, "a")
+
+
+def test_holders_and_queries_fail_at_once(own_locks, own_server):
+    lock = own_locks.lock("a", timeout=LONG, blocking_timeout=LONG)
+    assert lock.acquire()
+    own_server.stop()
+    for ask in (lambda: lock.extend(1), lock.locked, own_locks.count, lock.release):
+        with within(3), pytest.raises(ConnectionError):
+            ask()
+
+
+# What does not pass
+
+
+def test_a_new_password_is_an_error_at_once(alias_on, own_server, own_redis, mode):
+    own = alias_on(own_server.url)
+    holder = own.lock("a", timeout=LONG, auto_renewal=False)
+    assert holder.acquire()
+    waiter = start(partial(acquire, mode, own.lock("a", blocking_timeout=LONG)))
+    waiting(own, "a", 1)
+    own_redis.config_set("requirepass", "s3cret")
+    own_redis.client_kill_filter(_type="normal", skipme=True)
+    with within(20), pytest.raises(AuthenticationError):
+        waiter.result(60)
+    own_redis.config_set("requirepass", "")
+    holder.release()
+
+
+@pytest.mark.parametrize("right", ["-blpop", "-evalsha"])
+def test_a_missing_right_is_an_error_at_once(alias_on, own_server, own_redis, mode, right):
+    own_redis.execute_command("ACL", "SETUSER", "app", "on", ">s3cret", "~*", "+@all")
+    own = alias_on(own_server.url.replace("//", "//app:s3cret@"))
+    direct = alias_on(own_server.url, alias="direct")
+    holder = direct.lock("a", timeout=LONG)
+    assert holder.acquire()
+    waiter = start(partial(acquire, mode, own.lock("a", blocking_timeout=LONG)))
+    waiting(direct, "a", 1)
+    own_redis.execute_command("ACL", "SETUSER", "app", right)
+    with within(20), pytest.raises(NoPermissionError):
+        waiter.result(60)
+    own_redis.execute_command("ACL", "SETUSER", "app", "+@all")
+    holder.release()
+    free(direct, "a")
+
+
+def test_a_full_server_and_a_wrong_database_are_errors_at_once(alias_on, own_server, own_redis):
+    own_redis.config_set("maxmemory", 1)
+    with within(5), pytest.raises((OutOfMemoryError, ResponseError)):
+        alias_on(own_server.url).lock("a", blocking_timeout=LONG).acquire()
+    wrong = alias_on(f"redis://127.0.0.1:{own_server.port}/999")
+    with within(5), pytest.raises((ResponseError, ConnectionError), match=r"(?i)db|database"):
+        wrong.lock("a", blocking_timeout=LONG).acquire()
+
+
+def test_another_lock_type_is_an_error_at_once(own_locks):
+    with own_locks.lock("a", timeout=LONG), within(5), pytest.raises(LockError):
+        own_locks.semaphore("a", 2, blocking_timeout=LONG).acquire()
+
+
+REPLIES = {
+    "LOADING Redis is loading the dataset in memory": True,
+    "READONLY You can't write against a read only replica.": True,
+    "NOREPLICAS Not enough good replicas to write.": True,
+    "CLUSTERDOWN Hash slot not served": True,
+    "CLUSTERDOWN The cluster is down": True,
+    "TRYAGAIN Multiple keys request during rehashing of slot": True,
+    "MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.": True,
+    "MOVED 3999 127.0.0.1:6381": True,
+    "ASK 3999 127.0.0.1:6381": True,
+    "UNBLOCKED force unblock from blocking operation, instance state changed": True,
+    "BUSY Redis is busy running a script. You can only call SCRIPT KILL.": True,
+    "ERR max number of clients reached": True,
+    "ERR Error running script (call to f_0): @user_script:1: -NOREPLICAS Not enough good "
+    "replicas to write.": True,
+    "OOM command not allowed when used memory > 'maxmemory'.": False,
+    "MISCONF Errors writing to the AOF file: No space left on device": False,
+    "WRONGPASS invalid username-password pair or user is disabled.": False,
+    "NOAUTH Authentication required.": False,
+    "NOPERM this user has no permissions to run the 'blpop' command": False,
+    "ERR DB index is out of range": False,
+    "ERR unknown command 'BLPOP'": False,
+    "WRONGTYPE Operation against a key holding the wrong kind of value": False,
+    "BUSYGROUP Consumer Group name already exists": False,
+}
+
+
+@pytest.mark.parametrize("reply", REPLIES)
+def test_an_error_reply_is_an_outage_only_if_it_passes(reply):
+    assert is_outage(BaseParser.parse_error(reply)) is REPLIES[reply]
+
+
+def test_the_pauses_grow_and_are_limited():
+    shortest, longest = OUTAGE_PAUSE_SECONDS
+    pauses = [outage_pause(failures) for failures in range(1, 3000)]
+    assert all(shortest <= each <= longest for each in pauses)
+    assert longest == HEARTBEAT_SECONDS
+    assert pauses[0] == shortest
+    assert min(pauses[10:]) >= longest / 2
+
+
+# Places, and what was granted in the meantime
+
+
+@pytest.fixture
+def cut_off(alias_on, own_server):
+    """Locks behind a proxy, the proxy, and the same locks without it."""
+    with Proxy("127.0.0.1", own_server.port) as proxy:
+        yield alias_on(proxy.url, alias="proxied"), proxy, alias_on(own_server.url)
+
+
+@contextmanager
+def connections_refused(proxy):
+    proxy.refuse()
+    proxy.cut()
+    yield
+    proxy.accept()
+
+
+@pytest.mark.parametrize("forgotten", [False, True], ids=["the queue is kept", "it is lost"])
+@pytest.mark.parametrize("mode", ["threads", "tasks"])
+def test_waiters_keep_their_order(cut_off, own_redis, logged, mode, forgotten):
+    own, proxy, direct = cut_off
+    entered = []
+
+    def cut():
+        with connections_refused(proxy):
+            wait_until(logged)
+            if forgotten:
+                wait_until(lambda: not own_redis.keys("*:queue:a"))
+        waiting(direct, "a", 20)
+        direct.force_release("a")
+
+    def enter(number):
+        with own.lock("a", timeout=LONG, blocking_timeout=LONG):
+            entered.append(number)
+
+    async def aenter(number):
+        async with own.lock("a", timeout=LONG, blocking_timeout=LONG):
+            entered.append(number)
+
+    async def enter_all():
+        tasks = []
+        for number in range(20):
+            tasks.append(asyncio.create_task(aenter(number)))
+            await asyncio.to_thread(waiting, direct, "a", number + 1)
+        await asyncio.to_thread(cut)
+        await asyncio.gather(*tasks)
+
+    assert direct.lock("a", timeout=LONG).acquire()
+    if mode == "tasks":
+        asyncio.run(enter_all())
+    else:
+        threads = []
+        for number in range(20):
+            threads.append(start(enter, number))
+            waiting(direct, "a", number + 1)
+        cut()
+        for each in threads:
+            each.result(60)
+    assert entered == sorted(entered)
+    assert len(logged()) == 1
+
+
+def test_a_grant_that_did_not_arrive_is_found_by_asking_again(cut_off, mode, logged):
+    own, proxy, direct = cut_off
+    holder, lock = direct.lock("a", timeout=LONG), own.lock("a", blocking_timeout=LONG)
+    assert holder.acquire()
+    waiter = start(partial(acquire, mode, lock))
+    waiting(direct, "a", 1)
+    token = holder.token
+    with connections_refused(proxy):
+        holder.release()  # grants the lock to the waiter, which cannot read the message
+        assert direct.get("a").token != token
+    assert waiter.result(60)
+    free(direct, "a")
+
+
+def test_a_waiter_does_not_believe_in_a_grant_that_has_expired(cut_off, mode, logged):
+    own, proxy, direct = cut_off
+    holder, other = direct.lock("a", timeout=LONG), direct.lock("a", timeout=LONG)
+    assert holder.acquire()
+    waiter = start(partial(acquire, mode, own.lock("a", blocking_timeout=LONG)))
+    waiting(direct, "a", 1)
+    with connections_refused(proxy):
+        holder.release()
+        assert other.acquire(blocking_timeout=LONG)  # when the grant has expired
+    waiting(direct, "a", 1)
+    assert not waiter.done()
+    other.release()
+    assert waiter.result(60)
+
+
+def test_a_lost_reply_to_the_first_request_does_no_harm(cut_off, mode):
+    own, proxy, direct = cut_off
+    dropped = proxy.drop_reply(runs(ACQUIRE))
+    lock = own.lock("a", timeout=LONG, blocking_timeout=LONG)
+    assert acquire(mode, lock)
+    assert dropped.is_done()
+    free(direct, "a")
+
+
+def test_a_cancelled_task_leaves_an_outage_at_once(own_locks, own_server, logged):
+    async def use():
+        lock = own_locks.lock("a", timeout=LONG)
+        waiter = asyncio.create_task(lock.aacquire())
+        await asyncio.to_thread(waiting, own_locks, "a", 1)
+        own_server.stop()
+        await asyncio.to_thread(wait_until, logged)
+        waiter.cancel()
+        with within(5), pytest.raises(asyncio.CancelledError):
+            await waiter
+
+    assert own_locks.lock("a", timeout=LONG).acquire()
+    asyncio.run(use())
+    own_server.start()
+    free(own_locks, "a")
+
+
+def test_an_event_loop_is_not_blocked_by_an_outage(own_locks, own_server, logged):
+    longest = 0.0
+
+    async def tick():
+        nonlocal longest
+        while True:
+            began = time.monotonic()
+            await asyncio.sleep(0.001)
+            longest = max(longest, time.monotonic() - began)
+
+    async def use():
+        ticks = asyncio.create_task(tick())
+        calls = [own_locks.lock(str(n), blocking_timeout=1).aacquire() for n in range(50)]
+        outcomes = await asyncio.gather(*calls, return_exceptions=True)
+        ticks.cancel()
+        return outcomes
+
+    own_locks.ping()
+    own_server.stop()
+    assert {type(each) for each in asyncio.run(use())} == {ConnectionError}
+    assert longest < 0.5
+    assert len(logged()) == 1
