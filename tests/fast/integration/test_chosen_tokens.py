@@ -390,7 +390,7 @@ say("most " + " ".join(f"{{kind}}={{number}}" for kind, number in most.items()))
 
 
 def test_processes_with_one_token_exclude_each_other(redis_server):
-    seconds = os.environ.get("CHOSEN_TOKENS_SECONDS", "2")
+    seconds = "2"
     with contextlib.ExitStack() as stack:
         children = [stack.enter_context(Child(LOOP, seconds)) for _ in range(4)]
         for child in children:

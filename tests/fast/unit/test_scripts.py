@@ -4,7 +4,7 @@ import itertools
 import json
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -387,6 +387,19 @@ def test_a_release_after_the_clock_was_set_back_begins_a_cooldown(lock: Lock) ->
     assert lock.acquire("y") == 0
     [info] = lock.rows("a")
     assert 4 < info.ttl <= 5
+
+
+def test_a_cooldown_goes_on_if_the_clock_was_set_back_by_less_than_the_hold(lock: Lock) -> None:
+    """What is left of it is still at most `at_least_for`."""
+    lock.acquire("x")
+    weight, expires, fence, acquired, rest = lock.client.hget(A.lock, "h:x").split(" ", 4)
+    acquired = str(int(acquired) - 3_600_000)
+    lock.client.hset(A.lock, "h:x", " ".join((weight, expires, fence, acquired, rest)))
+    assert lock.release("x", 3_600_000 + 60_000) == 1
+    set_back(lock, ms=1000)
+    before = lock.client.hgetall(A.lock)
+    assert lock.acquire("y") == 0
+    assert lock.client.hgetall(A.lock) == before
 
 
 def test_a_lease_stays_if_the_clock_was_set_back(lock: Lock) -> None:
@@ -861,13 +874,19 @@ def test_a_loss_is_recorded_whatever_the_history_holds(recorded: Lock) -> None:
     assert [each["how"] for each in ended if each.get("token") == "x"] == ["lost"]
 
 
-def test_rows_raises_if_the_user_has_too_few_rights(lock: Lock) -> None:
+@pytest.mark.parametrize(
+    ("missing", "do"),
+    [("hvals", lambda half: half.rows("a")), ("zscore", lambda half: half.acquire("z"))],
+)
+def test_scripts_raise_if_the_user_has_too_few_rights(
+    lock: Lock, missing: str, do: Callable[[Lock], object]
+) -> None:
     lock.acquire("x")
     lock.acquire("y", heartbeat=5000)
-    rules = {"keys": "*", "commands": ["+@all", "-hvals"]}
+    rules = {"keys": "*", "commands": ["+@all", f"-{missing}"]}
     lock.client.acl_setuser("half", enabled=True, nopass=True, **rules)
     options = lock.client.connection_pool.connection_kwargs
     half = redis.Redis(host=options["host"], port=options["port"], username="half")
-    with half, pytest.raises(ResponseError, match=r"hvals|permission|can't run"):
-        Lock(half).rows("a")
+    with half, pytest.raises(ResponseError, match=rf"{missing}|permission|can't run"):
+        do(Lock(half))
     lock.client.acl_deluser("half")
