@@ -329,12 +329,13 @@ def acquire(request: AcquireRequest, deadline: float | None) -> Flow[Acquired | 
                 if reply:
                     acquired = Acquired(abs(reply), sent_at + request.lease, took_over=took_over)
             except RedisError as error:
-                if not (waiter and remaining > 0 and _rides(request, deadline, error)):
+                left = math.inf if deadline is None else deadline - clock.now()
+                if not (waiter and left > 0 and _rides(request, deadline, error)):
                     raise
                 is_one_lost = is_one_lost or not isinstance(error, ResponseError)
                 request.may_arrive_late = is_one_lost
                 waiter.inbox.request_failed(waiter, error)
-                acquired = yield from _await_grant(request, waiter, remaining)
+                acquired = yield from _await_grant(request, waiter, left)
             else:
                 if waiter and (waiter.inbox.outage or waiter.inbox.turn):
                     waiter.inbox.request_answered(waiter)

@@ -66,6 +66,9 @@ class Turns(RuleBasedStateMachine):
     weights: ClassVar[Mapping[str, int]] = {}
     """The workers with a weight of more than 1."""
 
+    rides_outages = False
+    """Whether a waiter asks again after a broken connection, and does not give up."""
+
     client: redis.Redis
     scripts: Mapping[str, Script] = SCRIPTS
     flows: ModuleType = protocol
@@ -87,9 +90,11 @@ class Turns(RuleBasedStateMachine):
             return self.stage.worker(token, kind="another", lease=LEASE, renewed=False)
         weight = self.weights.get(name, 1)
         inbox = self.shared if name in "ac" else None
-        return self.stage.worker(
+        worker = self.stage.worker(
             token, weight=weight, lease=LEASE, renewed=name != "b", inbox=inbox
         )
+        worker.request.rides_outages = self.rides_outages
+        return worker
 
     def die(self, name: str) -> None:
         dead = "ac" if name in "ac" else name
@@ -271,7 +276,8 @@ def with_parts(kind: str, client: redis.Redis, **parts: Any) -> type[Turns]:
 
 
 @pytest.mark.timeout(600)  # with the profile "long"
+@pytest.mark.parametrize("rides", [False, True], ids=["gives up", "rides"])
 @pytest.mark.parametrize("kind", MACHINES)
-def test_redis_does_what_the_model_says(kind: str, redis_client: redis.Redis) -> None:
-    machine = with_parts(kind, redis_client)
+def test_redis_does_what_the_model_says(kind: str, rides: bool, redis_client: redis.Redis) -> None:
+    machine = with_parts(kind, redis_client, rides_outages=rides)
     run_state_machine_as_test(machine, settings=settings(stateful_step_count=40))
