@@ -22,12 +22,13 @@ def test_an_error_of_the_reader_reaches_a_waiter(own_locks, own_redis, waiter):
         lock = own_locks.lock("a")
         return lock.acquire() if waiter == "thread" else asyncio.run(lock.aacquire())
 
-    own_redis.execute_command("ACL", "SETUSER", "default", "-blpop")
+    user = own_redis.acl_whoami()
+    own_redis.execute_command("ACL", "SETUSER", user, "-blpop")
     try:
         with own_locks.lock("a"), pytest.raises(ResponseError, match=r"blpop|permission"):
             start(wait).result(60)
     finally:
-        own_redis.execute_command("ACL", "SETUSER", "default", "+blpop")
+        own_redis.execute_command("ACL", "SETUSER", user, "+blpop")
 
 
 def test_a_signal_handler_waits_in_the_thread_that_reads():

@@ -22,6 +22,11 @@ def proxy(own_server):
 
 
 @pytest.fixture
+def url(proxy, own_server):
+    return proxy.through(own_server.url)
+
+
+@pytest.fixture
 def observer(own_server):
     with redis.Redis.from_url(own_server.url) as client:
         yield client
@@ -29,13 +34,13 @@ def observer(own_server):
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # an argument that redis-py 5 needs
 @pytest.mark.parametrize("kind", POOLS)
-def test_an_interrupt_leaves_no_unread_reply_and_no_connection_in_use(proxy, observer, kind):
+def test_an_interrupt_leaves_no_unread_reply_and_no_connection_in_use(url, observer, kind):
     first = random.randint(1, STEPS_APART)
-    case = Case(lambda: make_client(kind, proxy.url), observer)
+    case = Case(lambda: make_client(kind, url), observer)
     places = interrupt_everywhere(case, first=first, every=STEPS_APART)
     assert len(places) > 5, places
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-async def test_a_cancellation_leaves_no_unread_reply_and_no_connection_in_use(proxy, observer):
-    assert await cancel_everywhere("slow", proxy.url, observer) > 5
+async def test_a_cancellation_leaves_no_unread_reply_and_no_connection_in_use(url, observer):
+    assert await cancel_everywhere("slow", url, observer) > 5

@@ -169,23 +169,25 @@ def test_holders_and_queries_fail_at_once(own_locks, own_server):
 
 
 def test_a_new_password_is_an_error_at_once(alias_on, own_server, own_redis, mode):
-    own = alias_on(own_server.url)
-    holder = own.lock("a", timeout=LONG, auto_renewal=False)
+    own_redis.execute_command("ACL", "SETUSER", "app", "on", ">s3cret", "~*", "+@all")
+    own = alias_on(f"redis://app:s3cret@{own_server.address}/0")
+    direct = alias_on(own_server.url, alias="direct")
+    holder = direct.lock("a", timeout=LONG)
     assert holder.acquire()
     waiter = start(partial(acquire, mode, own.lock("a", blocking_timeout=LONG)))
-    waiting(own, "a", 1)
-    own_redis.config_set("requirepass", "s3cret")
-    own_redis.client_kill_filter(_type="normal", skipme=True)
+    waiting(direct, "a", 1)
+    own_redis.execute_command("ACL", "SETUSER", "app", "resetpass", ">changed")
+    own_redis.execute_command("CLIENT", "KILL", "USER", "app")
     with within(20), pytest.raises(AuthenticationError):
         waiter.result(60)
-    own_redis.config_set("requirepass", "")
     holder.release()
+    free(direct, "a")
 
 
 @pytest.mark.parametrize("right", ["-blpop", "-evalsha"])
 def test_a_missing_right_is_an_error_at_once(alias_on, own_server, own_redis, mode, right):
     own_redis.execute_command("ACL", "SETUSER", "app", "on", ">s3cret", "~*", "+@all")
-    own = alias_on(own_server.url.replace("//", "//app:s3cret@"))
+    own = alias_on(f"redis://app:s3cret@{own_server.address}/0")
     direct = alias_on(own_server.url, alias="direct")
     holder = direct.lock("a", timeout=LONG)
     assert holder.acquire()
@@ -203,7 +205,7 @@ def test_a_full_server_and_a_wrong_database_are_errors_at_once(alias_on, own_ser
     own_redis.config_set("maxmemory", 1)
     with within(5), pytest.raises((OutOfMemoryError, ResponseError)):
         alias_on(own_server.url).lock("a", blocking_timeout=LONG).acquire()
-    wrong = alias_on(f"redis://127.0.0.1:{own_server.port}/999")
+    wrong = alias_on(own_server.url.replace("/0", "/999"))
     with within(5), pytest.raises((ResponseError, ConnectionError), match=r"(?i)db|database"):
         wrong.lock("a", blocking_timeout=LONG).acquire()
 
@@ -261,7 +263,11 @@ def test_the_pauses_grow_and_are_limited():
 def cut_off(alias_on, own_server):
     """Locks behind a proxy, the proxy, and the same locks without it."""
     with Proxy("127.0.0.1", own_server.port) as proxy:
-        yield alias_on(proxy.url, alias="proxied"), proxy, alias_on(own_server.url)
+        yield (
+            alias_on(proxy.through(own_server.url), alias="proxied"),
+            proxy,
+            alias_on(own_server.url),
+        )
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from django_redislock.engine import transport
 from django_redislock.engine.transport import call, get_connection
 from testproject.settings import redis_database
 from tests.faults.proxy import Proxy
-from tests.lock_tools import connecting, hanging, interrupt_at, start, within
+from tests.lock_tools import hanging, interrupt_at, start, within
 from tests.tools import wait_until
 
 PING = [("PING",)]
@@ -154,7 +154,12 @@ def test_a_connection_that_arrives_after_an_interrupt_goes_back(proxied_client):
     proxy.freeze()
     thread, before = threading.get_ident(), signal.signal(signal.SIGUSR1, interrupt)
     try:
-        start(lambda: wait_until(connecting) and signal.pthread_kill(thread, signal.SIGUSR1))
+        start(
+            lambda: (
+                wait_until(lambda: proxy.connections)
+                and signal.pthread_kill(thread, signal.SIGUSR1)
+            )
+        )
         with pytest.raises(KeyboardInterrupt):
             call(client, PING, 60)
     finally:
@@ -170,7 +175,7 @@ def interrupt(number, frame):
 @pytest.fixture
 def proxied_client(own_server):
     with Proxy("127.0.0.1", own_server.port) as proxy:
-        pool = redis.ConnectionPool.from_url(proxy.url, max_connections=1)
+        pool = redis.ConnectionPool.from_url(proxy.through(own_server.url), max_connections=1)
         with redis.Redis(connection_pool=pool) as client:
             yield client, proxy
         pool.disconnect()

@@ -32,6 +32,11 @@ def proxy(own_server):
 
 
 @pytest.fixture
+def url(proxy, own_server):
+    return proxy.through(own_server.url)
+
+
+@pytest.fixture
 def observer(own_server):
     with redis.Redis.from_url(own_server.url) as client:
         yield client
@@ -47,12 +52,12 @@ def no_deprecation():
 @pytest.mark.parametrize("is_warm", [False, True], ids=["new", "warm"])
 @pytest.mark.parametrize("where", [SIGNALS, LINES])
 @pytest.mark.parametrize("kind", POOLS)
-def test_an_interrupt_at_any_step(proxy, observer, kind, where, is_warm):
-    case = Case(lambda: make_client(kind, proxy.url), observer, is_warm, Lock, where)
+def test_an_interrupt_at_any_step(url, observer, kind, where, is_warm):
+    case = Case(lambda: make_client(kind, url), observer, is_warm, Lock, where)
     assert interrupt_everywhere(case)
 
 
 @pytest.mark.parametrize("is_warm", [False, True], ids=["new", "warm"])
 @pytest.mark.parametrize("kind", ASYNC_POOLS)
-async def test_a_cancellation_at_any_await_point(proxy, observer, kind, is_warm):
-    assert await cancel_everywhere(kind, proxy.url, observer, is_warm=is_warm) > 1
+async def test_a_cancellation_at_any_await_point(url, observer, kind, is_warm):
+    assert await cancel_everywhere(kind, url, observer, is_warm=is_warm) > 1

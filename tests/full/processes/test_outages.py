@@ -47,7 +47,7 @@ def test_a_network_that_comes_back_serves_all_waiters_in_order(
         proxy.accept()
 
     with Proxy("127.0.0.1", own_server.port) as proxy:
-        assert survive(alias_on(proxy.url), kind, cut) == list(range(CROWD))
+        assert survive(alias_on(proxy.through(own_server.url)), kind, cut) == list(range(CROWD))
 
 
 @KINDS
