@@ -388,7 +388,7 @@ def test_pages_say_when_redis_is_away(releaser, settings):
 
 def test_a_user_of_the_server_without_a_right_is_told_so(viewer, redis_server, settings):
     default = settings.CACHES["default"]
-    location = default["LOCATION"].replace("//", "//limited:any@")
+    location = re.sub("//(.*@)?", "//limited:any@", default["LOCATION"])
     settings.CACHES = {**settings.CACHES, "default": {**default, "LOCATION": location}}
     redis_server.acl_setuser(
         "limited", enabled=True, nopass=True, keys=["*"], commands=["+@all", "-evalsha", "-eval"]

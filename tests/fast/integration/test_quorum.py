@@ -813,7 +813,7 @@ def test_the_error_reports_a_majority_that_cannot_record_the_token(five, setting
     rules = ["on", "nopass", "~*", "+@all", "-persist"]
     for alias, server, client in zip(ALL, five.servers, five.clients, strict=True):
         client.execute_command("ACL", "SETUSER", "taker", *rules)
-        settings.CACHES[alias]["LOCATION"] = server.url.replace("//", "//taker:any@")
+        settings.CACHES[alias]["LOCATION"] = f"redis://taker:any@{server.address}/0"
     lock = quorum(blocking=blocking, blocking_timeout=BOUND if blocking else None)
     with within(BOUND), pytest.raises(ConnectionError, match="needs 3 of 5 servers, but 5 failed"):
         lock.acquire()
