@@ -205,7 +205,7 @@ def test_a_quorum_with_a_grant_on_only_one_server_waits(quorum, heard):
 def test_a_wait_that_ends_with_an_error_sends_failed(own_locks, own_server, heard):
     holder = own_locks.lock("a")
     assert holder.acquire()
-    waits = start(own_locks.lock("a").acquire)
+    waits = start(own_locks.lock("a", blocking_timeout=1.5).acquire)
     waiting(own_locks, "a", 1)
     own_server.stop()
     with pytest.raises(ConnectionError):
