@@ -81,13 +81,19 @@ class ReaderInbox(Inbox):
                 yield Sleep(min(left, outage_pause(self.failed_reads)))
             if clock.now() >= gives_up:
                 return False
-            if self.failed_reads or clock.now() >= self.heartbeat_due:
+            is_due = self.failed_reads or clock.now() >= self.heartbeat_due
+            if self.asks_in_turn and not is_due:
+                # The reader may be the next to ask. A server that is idle ends a blocking command
+                # up to 0.1 s late, so it would delay each of those who ask.
+                yield Sleep(min(left, POLL_INTERVAL_SECONDS))
+                return True
+            if is_due:
                 yield from self.heartbeat(_reply_timeout(gives_up - clock.now()))
             left = gives_up - clock.now()
             if self._can_block(shared):
                 # Before Redis 7.0.8, less than a millisecond counts as 0: no limit.
                 seconds = max(0.002, min(left, self.heartbeat_due - clock.now()))
-                if self.asks_in_turn:  # the reader may be the next to ask
+                if self.asks_in_turn:
                     seconds = min(seconds, POLL_INTERVAL_SECONDS)
                 timeout = below_timeout(node_for_key(shared, self.lists[0]), seconds)
                 late = _reply_timeout(left - seconds)

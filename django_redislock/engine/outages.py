@@ -21,7 +21,7 @@ from .transport import is_exhausted
 logger = logging.getLogger("django_redislock")
 
 PASSING = re.compile(
-    r"(?:^|-)(?:BUSY|CLUSTERDOWN|LOADING|MASTERDOWN|NOREPLICAS|READONLY|TRYAGAIN|UNBLOCKED)\b"
+    r"(?:^|-)(?:ASK|BUSY|CLUSTERDOWN|LOADING|MASTERDOWN|MOVED|NOREPLICAS|READONLY|TRYAGAIN|UNBLOCKED)\b"
 )
 """Error replies of a server that fails over, starts, lacks replicas or runs a long script. Before
 Redis 7 they are a part of a script's error, after a hyphen."""

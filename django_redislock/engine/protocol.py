@@ -235,12 +235,14 @@ class Inbox:
         self._next_turn()
 
     def _next_turn(self) -> None:
-        self.turn, self._turn_ends = None, -math.inf
         with suppress(IndexError):
-            while (waiter := self._in_turn.popleft()).ticket not in self.waiters:
-                pass
-            self.turn, self._turn_ends = waiter, clock.now() + REPLY_TIMEOUT_SECONDS
-            waiter.tell(True)
+            while True:
+                waiter = self._in_turn.popleft()
+                self.turn, self._turn_ends = waiter, clock.now() + REPLY_TIMEOUT_SECONDS
+                waiter.tell(True)
+                if waiter.ticket in self.waiters:  # else it has left, perhaps at this moment
+                    return
+        self.turn, self._turn_ends = None, -math.inf
 
     def _stop_turns(self) -> None:
         self._in_turn.clear()
