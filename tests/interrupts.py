@@ -60,12 +60,14 @@ def interrupt(step: int, began: CodeType, where: str = SIGNALS) -> Iterator[list
             struck.append(f"{frame.f_code.co_qualname}:{frame.f_lineno}")
             raise KeyboardInterrupt
 
-    def profile(frame: FrameType, event: str, about: object) -> None:
+    def profile(frame: FrameType, event: str, about: Any) -> None:
         nonlocal under_way
         if frame.f_code is began and event in ("call", "return"):
             under_way += 1 if event == "call" else -1
         if under_way <= 0 or (event == "call" and continues_generator(frame)):
             return
+        if event == "c_call" and about.__name__ in ("__exit__", "release"):
+            return  # only a C function that blocks runs a handler before its end
         if event in ("call", "c_call", "c_return"):
             pass_step(frame)
 
@@ -143,7 +145,8 @@ def interrupt_once(case: Case, step: int) -> list[str]:
     try:
         if case.is_warm:
             free(case, client, options)
-        lock = case.lock(client, "interrupted", **options)
+        # Without a time limit, nothing but an interrupt needs a helper thread to connect.
+        lock = case.lock(client, "interrupted", **options | {"blocking": True})
         acquired = False
         with suppress(KeyboardInterrupt), interrupt(step, Lock.acquire.__code__, case.where) as at:
             acquired = lock.acquire()
