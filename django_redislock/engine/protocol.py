@@ -56,6 +56,10 @@ MAX_CHECKED = 1000
 GRANT = re.compile(r"(?<!\S)([0-9]{1,16}) ([1-9][0-9]{0,15}) ([0-9]{1,16})(?!\S)")
 """A grant in an inbox: ticket, fencing token and epoch (ms)."""
 
+MAX_MESSAGE_CHARACTERS = 1000
+"""The length of a message in an inbox that is read. A script sends a shorter one. A search in a
+very long one would stop the process."""
+
 
 class Acquired(NamedTuple):
     """A lock that was acquired."""
@@ -169,7 +173,7 @@ class Inbox:
 
     def deliver(self, text: str) -> None:
         """Tell waiters of their grants: "ticket fence epoch" of each."""
-        for ticket, fence_token, epoch in GRANT.findall(text):
+        for ticket, fence_token, epoch in GRANT.findall(text[:MAX_MESSAGE_CHARACTERS]):
             if waiter := self.waiters.get(int(ticket)):
                 waiter.tell(Grant(int(fence_token), int(epoch) / 1000))
 

@@ -7,7 +7,7 @@ import threading
 from contextlib import contextmanager, suppress
 from datetime import date
 from functools import partial
-from time import thread_time
+from time import process_time, thread_time
 
 import pytest
 from celery import Celery
@@ -19,7 +19,9 @@ from django_redislock import LockError, locks, metrics, single_instance
 from django_redislock.names import fit_name, matcher, short_repr
 from django_redislock.text import any_of, error_text, printable
 from tests.lock_fixtures import CORE
+from tests.lock_tools import start
 from tests.pages import DASHBOARD, LIST, text_of, user_with
+from tests.tools import wait_until
 
 from .looking import command, page_of
 
@@ -180,6 +182,27 @@ def test_the_error_of_a_server_does_not_stop_the_locks_of_another(
                 assert not lock.lost
             assert lock.owned()
     assert all(len(record.getMessage()) < SHOWN for record in caplog.records)
+
+
+@pytest.mark.parametrize("unit", ["9 9 9 9x ", "1 1 1 "])
+def test_a_forged_grant_of_any_length_takes_no_time(tenant, unit):
+    """It takes the time to receive it, like a text that looks like no grant."""
+
+    def seconds_for(unit):
+        message = unit * (5 * MILLION // len(unit))
+        began = process_time()
+        for _ in range(10):
+            tenant.client.rpush(inbox, message)
+            wait_until(lambda: not tenant.client.exists(inbox))
+        return process_time() - began
+
+    with locks.lock("a", timeout=60):
+        waits = start(locks.lock("a", blocking_timeout=60).acquire)
+        [alive] = wait_until(lambda: tenant.client.keys("*redislock:{*:alive"))
+        inbox = alive.removesuffix(b":alive")
+        plain, forged = seconds_for("x"), seconds_for(unit)
+    assert waits.result(60)
+    assert forged < 2 * plain + 0.3
 
 
 app = Celery("long_texts", broker="memory://", set_as_current=False)
