@@ -18,7 +18,7 @@ from django_redislock.engine import transport
 from django_redislock.engine.transport import call, get_connection
 from testproject.settings import redis_database
 from tests.faults.proxy import Proxy
-from tests.lock_tools import hanging, interrupt_at, start, within
+from tests.lock_tools import connecting, hanging, interrupt_at, start, within
 from tests.tools import wait_until
 
 PING = [("PING",)]
@@ -154,12 +154,8 @@ def test_a_connection_that_arrives_after_an_interrupt_goes_back(proxied_client):
     proxy.freeze()
     thread, before = threading.get_ident(), signal.signal(signal.SIGUSR1, interrupt)
     try:
-        start(
-            lambda: (
-                wait_until(lambda: proxy.connections)
-                and signal.pthread_kill(thread, signal.SIGUSR1)
-            )
-        )
+        wait_until(lambda: not connecting())  # those of earlier calls
+        start(lambda: wait_until(connecting) and signal.pthread_kill(thread, signal.SIGUSR1))
         with pytest.raises(KeyboardInterrupt):
             call(client, PING, 60)
     finally:

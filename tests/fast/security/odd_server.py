@@ -13,7 +13,10 @@ def odd_server(reply: bytes) -> Iterator[int]:
     thread = Thread(target=loop.run_forever)
     thread.start()
 
+    writers: set[asyncio.StreamWriter] = set()
+
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writers.add(writer)
         try:
             while command := await _read_command(reader):
                 is_script = command[0].upper() in (b"EVAL", b"EVALSHA")
@@ -22,11 +25,13 @@ def odd_server(reply: bytes) -> Iterator[int]:
         except OSError:  # the client is gone
             pass
         finally:
+            writers.discard(writer)
             writer.close()
 
     async def stop() -> None:
         server.close()
-        server.close_clients()
+        for writer in list(writers):
+            writer.close()
         # What serves the clients ends with its connection.
         rest = asyncio.all_tasks() - {asyncio.current_task()}
         await asyncio.gather(*rest, return_exceptions=True)
