@@ -62,7 +62,7 @@ class Holding(_Described):
     """The hold of one holder."""
 
     token: str = field(repr=False)
-    """The lock token: the one that the holder chose, or a random one. It proves who the holder is,
+    """The lock token, chosen by the holder or random. It proves who the holder is,
     so keep it secret."""
 
     stored_token: str = field(repr=False)
@@ -104,7 +104,7 @@ class Holding(_Described):
     holder renews it, but Redis shows no renewal until it would end later by that."""
 
     unconfirmed: bool = False
-    """Whether the lock is being handed over: it was granted to this waiter a moment ago, which has
+    """Whether the lock is being handed over. It was granted to this waiter a moment ago, which has
     not confirmed that yet. Until then the lease lasts for 2 seconds and not for `timeout`."""
 
     @property
