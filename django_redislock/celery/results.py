@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from celery import Task, states
@@ -38,6 +38,10 @@ EXPECTED = "expected"
 AGAIN = "again"
 """In the metadata of a queue lock: whether an execution of the same id may store its result after
 it sent the message that the queue lock belongs to."""
+
+RESOLUTION = timedelta(milliseconds=1)
+"""Redis records an acquisition in whole milliseconds. So a result that seems to be less than that
+later can be the one of an earlier message."""
 
 _paused_until: dict[type, float] = {}
 """Until when a result backend is not asked, by its class."""
@@ -109,7 +113,7 @@ def _has_ended(holding: Holding, meta: dict[str, Any]) -> bool:
         return False
     if metadata.get(EXPECTED):  # an earlier message with this id may have the result
         done = _moment(meta.get("date_done"))
-        return done is not None and done >= holding.acquired_at
+        return done is not None and done >= holding.acquired_at + RESOLUTION
     return True
 
 

@@ -38,7 +38,10 @@ def ended(function, *args):
 
 
 async def aended(coroutine):
-    return await asyncio.wait_for(coroutine, 30)
+    """Return the result of a coroutine in this task. Before Python 3.12, `asyncio.wait_for` runs it
+    in another one, which may wait for this task."""
+    async with asyncio.timeout(30):
+        return await coroutine
 
 
 @pytest.fixture
