@@ -38,8 +38,8 @@ def ended(function, *args):
 
 
 async def aended(coroutine):
-    """Return the result of a coroutine in this task. Before Python 3.12, `asyncio.wait_for` runs it
-    in another one, which may wait for this task."""
+    """Return the result of a coroutine, which runs in this task. Before Python 3.12, it would run
+    in another one under `asyncio.wait_for`, and another task may wait for this one."""
     async with asyncio.timeout(30):
         return await coroutine
 
