@@ -51,7 +51,7 @@ SCRIPTS = {
         "math.max(now_us, last_fence(lock.index) + 1)", "7", general=True
     ),
     "leaves a key behind": Planted(
-        "record_end(history, name, kind or '', token, record, 'released', now_ms)",
+        "record_end(history, name, kind or '', token, record, how, now_ms)",
         "redis.call('SET', KEYS[5] .. name, 'forgotten')",
     ),
     "does not notify waiters of a release": Planted(

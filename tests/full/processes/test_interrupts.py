@@ -1,5 +1,10 @@
-"""An interrupt at any step of a request leaves no unread reply, and no connection in use."""
+"""An interrupt at any step of a request leaves no unread reply, and no connection in use.
 
+A run tries one step in ``INTERRUPT_EVERY``, from a random one on. ``INTERRUPT_EVERY=1`` tries all.
+"""
+
+import os
+import random
 import warnings
 from contextlib import ExitStack
 
@@ -26,6 +31,8 @@ pytestmark = pytest.mark.timeout(900)
 
 DELAY_SECONDS = 0.005
 """In each direction. It is longer than the time from an interrupt to the next request."""
+
+EVERY = int(os.environ.get("INTERRUPT_EVERY", "20"))
 
 
 @pytest.fixture
@@ -58,7 +65,7 @@ def no_deprecation():
 @pytest.mark.parametrize("kind", POOLS)
 def test_an_interrupt_at_any_step(url, observer, kind, where, is_warm):
     case = Case(lambda: make_client(kind, url), observer, is_warm, Lock, where)
-    assert interrupt_everywhere(case)
+    assert interrupt_everywhere(case, first=random.randint(1, EVERY), every=EVERY)
 
 
 @pytest.mark.parametrize("is_warm", [False, True], ids=["new", "warm"])
