@@ -13,7 +13,6 @@ from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from concurrent.futures import Future
 from threading import Thread
-from threading import enumerate as enumerate_threads
 from types import CodeType, FrameType
 from typing import Any, TypeVar
 
@@ -246,11 +245,6 @@ def interrupt_at(step: int, began: CodeType, *files: str) -> Iterator[list[str]]
     finally:
         sys.setprofile(before)
         gc.enable()
-
-
-def connecting() -> list[Thread]:
-    """Return the helper threads that connect to a server."""
-    return [thread for thread in enumerate_threads() if thread.name == "redislock-connect"]
 
 
 @contextlib.contextmanager

@@ -18,7 +18,7 @@ from django_redislock.engine import transport
 from django_redislock.engine.transport import call, get_connection
 from testproject.settings import redis_database
 from tests.faults.proxy import Proxy
-from tests.lock_tools import connecting, hanging, interrupt_at, start, within
+from tests.lock_tools import hanging, interrupt_at, start, within
 from tests.tools import wait_until
 
 PING = [("PING",)]
@@ -151,16 +151,19 @@ def test_an_interrupt_at_any_step_leaves_the_connection_to_others(client, limit)
 
 def test_a_connection_that_arrives_after_an_interrupt_goes_back(proxied_client):
     client, proxy = proxied_client
-    proxy.freeze()
+    handshake = proxy.delay_reply(lambda command: True, 1)
     thread, before = threading.get_ident(), signal.signal(signal.SIGUSR1, interrupt)
+
+    def strike():
+        wait_until(handshake.has_begun)
+        signal.pthread_kill(thread, signal.SIGUSR1)
+
     try:
-        wait_until(lambda: not connecting())  # those of earlier calls
-        start(lambda: wait_until(connecting) and signal.pthread_kill(thread, signal.SIGUSR1))
+        start(strike)
         with pytest.raises(KeyboardInterrupt):
             call(client, PING, 60)
     finally:
         signal.signal(signal.SIGUSR1, before)
-    proxy.thaw()
     wait_until(lambda: becomes_free(client))
 
 
