@@ -91,7 +91,7 @@ def _eviction() -> Iterator[CheckMessage]:
     from .health import INFO_CHECKS, REMEDIES, read_info
 
     try:
-        infos = [run(node.client, read_info(node)) for node in servers[conf.cache].node_servers()]
+        info = run(servers[conf.cache].client, read_info())
     except ImproperlyConfigured as error:  # The callable of REDISLOCK_CLIENT returns no client.
         yield _error("redislock.E003", error, SETTINGS_HINT)
         return
@@ -100,11 +100,10 @@ def _eviction() -> Iterator[CheckMessage]:
         hint = "Check that the server is reachable, and that its user may run INFO."
         yield Warning(text, hint=hint, id="redislock.W002")
         return
-    for status, summary, _ in map(INFO_CHECKS["eviction"], infos):
-        if status != "ok":
-            text = f"Locks on {conf.cache!r}: {summary}"
-            yield Warning(text, hint=REMEDIES["eviction"], id="redislock.W001")
-            return
+    status, summary, _ = INFO_CHECKS["eviction"](info)
+    if status != "ok":
+        text = f"Locks on {conf.cache!r}: {summary}"
+        yield Warning(text, hint=REMEDIES["eviction"], id="redislock.W001")
 
 
 def _shared_database() -> Iterator[CheckMessage]:
@@ -131,12 +130,11 @@ def _host_of_certificate() -> Iterator[CheckMessage]:
     from .backends import servers
 
     try:
-        pools = [node.pool for node in servers[conf.cache].node_servers()]
+        pool = servers[conf.cache].pool
     except (ImproperlyConfigured, RedisError):  # W002 and E003 report it.
         return
-    for pool in list(pools):
-        sentinels = getattr(pool, "sentinel_manager", None)
-        pools += [each.connection_pool for each in sentinels.sentinels] if sentinels else []
+    sentinels = getattr(pool, "sentinel_manager", None)
+    pools = [pool, *(each.connection_pool for each in (sentinels.sentinels if sentinels else ()))]
     if any(map(_accepts_any_host, pools)):
         yield Warning(
             f"Locks on {conf.cache!r}: The client accepts the certificate of any host, so each "

@@ -86,14 +86,17 @@ class Conf:
     timeout = Setting(30.0, lease)
     """The default lease, in seconds."""
 
-    history = Setting(1000, partial(count, least=0))
-    """How many events of each type each of the 16 buckets keeps. 0 keeps no history."""
+    history = Setting(10_000, partial(count, least=0))
+    """How many events of each type are kept. 0 keeps no history."""
 
     client = Setting(None, _imported)
     """The dotted path of a callable that returns the client to use instead of the cache's."""
 
     async_client = Setting(None, _imported)
     """The dotted path of a callable that returns a ``redis.asyncio`` client."""
+
+    max_connections = Setting(50, partial(count, least=1))
+    """How many connections the threads of a process use for locks at most."""
 
     redact = Setting((), _patterns)
     """Patterns of metadata keys whose values are hidden."""

@@ -6,7 +6,7 @@ not use CONFIG, because a user who may run CONFIG GET can read ``requirepass`` a
 
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from statistics import median
@@ -156,8 +156,7 @@ def ping(server: Server, limit: float) -> Flow[float]:
 
 def _request(server: Server, limit: float) -> store.AcquireRequest:
     """Return a request for a lock that nothing else uses. It expires soon after the limit."""
-    names = iter(lambda: NAME_PREFIX + uuid.uuid4().hex, None)
-    keys = server.keys.of(next(filter(server.stores, names)))
+    keys = server.keys.of(NAME_PREFIX + uuid.uuid4().hex)
     token, payload = uuid.uuid4().hex, payload_text({}, renewed=False)
     lease = limit + 2 * FINAL_REPLY_TIMEOUT_SECONDS
     return store.AcquireRequest(
@@ -182,18 +181,26 @@ Result: TypeAlias = tuple[Status, str, Mapping[str, Any]]
 
 
 def examine(server: Server, timeout: float) -> Flow[Health]:
-    """Run all checks in bounded time. A problem is a result, not an exception.
-
-    Of several servers, such as the nodes of a Cluster, each result is the worst one.
-    """
+    """Run all checks in bounded time. A problem is a result, not an exception."""
     deadline = clock.now() + timeout
-    nodes = server.node_servers()
-    found: list[tuple[Finding, ...]] = []
-    for node in nodes:
-        found += [(yield from _examine_node(node, deadline))]
-    addresses = [node.address for node in nodes]
-    worst = (_worst(addresses, each) for each in zip(*found, strict=True))
-    return Health(server.alias, tuple(worst))
+    results: dict[str, Result] = {}
+    try:
+        results["client"] = _client(server)
+        results |= yield from _measure(deadline)
+    except Exception as error:  # noqa: BLE001  any of them also ends every attempt to lock
+        return unreached(server, error, **results)
+    where = server.address or "the server that the client found"
+    results["connection"] = "ok", f"Connected to {where}.", {"address": server.address}
+    request = _request(server, _remaining_seconds(deadline))
+    results["locking"] = yield from _locking(request, deadline)
+    with suppress(RedisError):  # Without a reply, the other checks are not made.
+        results["scripts"] = yield from _scripts(server, f"{request.keys.lock}:rights", deadline)
+        try:
+            info = yield from read_info(_remaining_seconds(deadline))
+            results |= {id: check(info) for id, check in INFO_CHECKS.items()}
+        except ResponseError as error:
+            results |= dict.fromkeys(INFO_CHECKS, _refused("INFO", error))
+    return Health(server.alias, _findings(results))
 
 
 def unreached(server: Server, error: Exception, **results: Result) -> Health:
@@ -221,41 +228,9 @@ def unavailable_text(alias: str, error: Exception) -> str:
     return f"{what}: {_describe(error)}."
 
 
-def _worst(addresses: Sequence[str | None], findings: Sequence[Finding]) -> Finding:
-    worst = max(findings, key=lambda each: STATUSES.index(each.status))
-    if len(findings) == 1:
-        return worst
-    where = f"Of {len(findings)} servers, {addresses[findings.index(worst)]}"
-    if all(each.summary == worst.summary for each in findings):
-        where = f"All {len(findings)} servers"
-    facts = {**worst.facts, "servers": [each.facts for each in findings]}
-    return Finding(worst.id, worst.status, f"{where}: {worst.summary}", facts)
-
-
 def _findings(results: Mapping[str, Result]) -> tuple[Finding, ...]:
     skipped: Result = "unknown", "Not checked, because the connection failed.", {}
     return tuple(Finding(id, *results.get(id, skipped)) for id in CHECKS)
-
-
-def _examine_node(server: Server, deadline: float) -> Flow[tuple[Finding, ...]]:
-    results: dict[str, Result] = {}
-    try:
-        results["client"] = _client(server)
-        results |= yield from _measure(server.routing_key, deadline)
-    except Exception as error:  # noqa: BLE001  any of them also ends every attempt to lock
-        return unreached(server, error, **results).findings
-    where = server.address or "the server that the client found"
-    results["connection"] = "ok", f"Connected to {where}.", {"address": server.address}
-    request = _request(server, _remaining_seconds(deadline))
-    results["locking"] = yield from _locking(request, deadline)
-    with suppress(RedisError):  # Without a reply, the other checks are not made.
-        results["scripts"] = yield from _scripts(server, f"{request.keys.lock}:rights", deadline)
-        try:
-            info = yield from read_info(server, _remaining_seconds(deadline))
-            results |= {id: check(info) for id, check in INFO_CHECKS.items()}
-        except ResponseError as error:
-            results |= dict.fromkeys(INFO_CHECKS, _refused("INFO", error))
-    return _findings(results)
 
 
 def _describe(error: Exception) -> str:
@@ -264,7 +239,7 @@ def _describe(error: Exception) -> str:
 
 
 def _client(server: Server) -> Result:
-    pool = server.client.connection_pool
+    pool = server.pool
     # Only a connection has the defaults, which differ between releases. It does not connect.
     timeout = pool.connection_class(**pool.connection_kwargs).socket_timeout
     version, connections = redis.__version__, int(pool.max_connections)
@@ -275,12 +250,12 @@ def _client(server: Server) -> Result:
     return "ok", f"redis-py {version} waits {timeout} s for a reply.", facts
 
 
-def _measure(key: str, deadline: float) -> Flow[dict[str, Result]]:
+def _measure(deadline: float) -> Flow[dict[str, Result]]:
     """Measure round trips that ask for the time, and compare the clocks by the last one."""
     durations = []
     for _ in range(SAMPLES + 1):
         sent_at, started_at = time.time(), clock.now()
-        [reply] = yield RawCommands((("TIME",),), _remaining_seconds(deadline), key)
+        [reply] = yield RawCommands((("TIME",),), _remaining_seconds(deadline))
         durations.append(clock.now() - started_at)
     del durations[0]  # It has also connected.
     middle, worst = _ms(median(durations)), _ms(max(durations))
@@ -326,7 +301,7 @@ def _locking(request: store.AcquireRequest, deadline: float) -> Flow[Result]:
         "release": store.release(keys, waiting.token),
     }
     steps = {step: _without_history(call) for step, call in steps.items()}
-    step, inbox = "", [f"{prefix}{holder}" for prefix in keys.inbox_group]
+    step, inbox = "", f"{keys.inboxes}{holder}"
     try:
         for name, call in steps.items():
             step, call.limit = name, _remaining_seconds(deadline)
@@ -348,7 +323,7 @@ def _locking(request: store.AcquireRequest, deadline: float) -> Flow[Result]:
     return "ok", summary, {"duration_ms": duration}
 
 
-def _read_grant(inbox: Sequence[str], limit: float) -> Flow[None]:
+def _read_grant(inbox: str, limit: float) -> Flow[None]:
     """Read the grant of the test lock like a waiter, by a command that blocks.
 
     There is none if the server was so slow that it took the waiter for dead.
@@ -365,9 +340,9 @@ def _scripts(server: Server, key: str, deadline: float) -> Flow[Result]:
         of_key = [key if each == "KEY" else each for each in arguments]
         commands |= {name: (name, *of_key) for name in names}
     limit = _remaining_seconds(deadline)
-    received = yield RawCommands(tuple(commands.values()), limit, server.routing_key)
+    received = yield RawCommands(tuple(commands.values()), limit)
     replies = dict(zip(commands, received, strict=True))
-    keys = f"~{server.keys.prefix.replace('{}', '*')}:{{*"
+    keys = f"~{server.keys.index.removesuffix('index')}*"
     missing = {
         # The server refuses to access the key only if the user may use the command.
         keys if " access " in str(reply) else f"+{name.lower()}"
@@ -385,9 +360,9 @@ def _scripts(server: Server, key: str, deadline: float) -> Flow[Result]:
 # What the server reports in its reply to INFO
 
 
-def read_info(server: Server, limit: float = REPLY_TIMEOUT_SECONDS) -> Flow[dict[str, Any]]:
+def read_info(limit: float = REPLY_TIMEOUT_SECONDS) -> Flow[dict[str, Any]]:
     """Return the fields of INFO, with numbers as int, or raise the error that is the reply."""
-    [reply] = yield RawCommands((("INFO",),), limit, server.routing_key)
+    [reply] = yield RawCommands((("INFO",),), limit)
     if isinstance(reply, Exception):
         raise reply
     lines = (line.partition(":") for line in reply.decode(errors="replace").splitlines())

@@ -1,16 +1,13 @@
 """The names of the keys in Redis. Only this module knows them.
 
-A key is ``<prefix>:{<bucket>}:<part>[:...]``. The name of a lock determines one of 16 buckets, and
-the bucket is the hash tag. So all keys of a lock, and the index of its bucket, are in one slot of
-a Cluster. `lua/_lock.lua` describes what each part stores. If a lock is free, only the index and
-the history remain.
+A key is ``{<prefix>}:<part>[:...]``. The braces make the prefix a hash tag: all keys with one
+prefix are in one slot of a Cluster, so they are on one primary, and a script can use several of
+them. `lua/_lock.lua` describes what each part stores. If a lock is free, only the index and the
+history remain.
 """
 
 from dataclasses import dataclass
-from functools import lru_cache
-from zlib import crc32
-
-BUCKETS = 16
+from functools import cached_property, lru_cache
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,65 +15,59 @@ class LockKeys:
     """The keys of one lock."""
 
     name: str
-    bucket: int
     lock: str
     queue: str
     waiting: str
     index: str
     inboxes: str
     history: str
+
     all: tuple[str, ...]
     """All of these keys, in the order that the scripts expect."""
 
-    inbox_group: tuple[str, ...]
-    """The prefixes of the inboxes that can be read together: of one bucket, or of all buckets if
-    they are on one server."""
-
     @property
     def locks(self) -> str:
-        """The prefix of the lock keys in its bucket."""
+        """The prefix of the hashes of all locks."""
         return self.lock.removesuffix(self.name)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Keys:
-    """The keys under one prefix."""
+    """The keys with one prefix.
+
+    Raises:
+        ValueError: The prefix begins with ``}``. A Cluster would spread its keys over the slots.
+    """
 
     prefix: str
 
-    has_nodes: bool = False
-    """Whether the buckets can be on several servers. Then each script uses only one bucket."""
+    def __post_init__(self) -> None:
+        if self.prefix.startswith("}"):
+            raise ValueError(f"The prefix of keys cannot begin with '}}', got {self.prefix!r}")
+
+    @cached_property
+    def index(self) -> str:
+        """The sorted set of all held locks."""
+        return self._key("index")
+
+    @cached_property
+    def all(self) -> tuple[str, str, str]:
+        """The keys that a script needs to read all locks: the index, the prefix of the hashes of
+        locks, and the prefix of the history."""
+        return self.index, self._key("lock:"), self._key("history:")
 
     @lru_cache(maxsize=256)  # noqa: B019  objects with the same prefix are equal
     def of(self, name: str) -> LockKeys:
         """Return the keys of a lock."""
-        bucket = crc32(name.encode()) % BUCKETS
-        base, group = self._base(bucket), self._inbox_group(bucket if self.has_nodes else None)
         keys = (
-            f"{base}lock:{name}",
-            f"{base}queue:{name}",
-            f"{base}waiting:{name}",
-            f"{base}index",
-            f"{base}inbox:",
-            f"{base}history:",
+            self._key(f"lock:{name}"),
+            self._key(f"queue:{name}"),
+            self._key(f"waiting:{name}"),
+            self.index,
+            self._key("inbox:"),
+            self._key("history:"),
         )
-        return LockKeys(name, bucket, *keys, keys, group)
+        return LockKeys(name, *keys, keys)
 
-    @lru_cache(maxsize=256)  # noqa: B019  as above
-    def of_bucket(self, bucket: int) -> tuple[str, str, str]:
-        """Return the index of a bucket, and the prefixes of its lock and history keys."""
-        base = self._base(bucket)
-        return f"{base}index", f"{base}lock:", f"{base}history:"
-
-    @lru_cache(maxsize=256)  # noqa: B019  as above
-    def _inbox_group(self, bucket: int | None) -> tuple[str, ...]:
-        buckets = range(BUCKETS) if bucket is None else (bucket,)
-        return tuple(f"{self._base(each)}inbox:" for each in buckets)
-
-    def _base(self, bucket: int) -> str:
-        before, braces, after = self.prefix.partition("{}")
-        prefix = self.prefix
-        if braces and "{" not in before:
-            # If the first braces of a key are empty, a Cluster hashes the entire key.
-            prefix = f"{before}{{{bucket}}}{after}"
-        return f"{prefix}:{{{bucket}}}:"
+    def _key(self, part: str) -> str:
+        return f"{{{self.prefix}}}:{part}"

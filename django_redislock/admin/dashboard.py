@@ -38,14 +38,14 @@ MIN_AXIS = timedelta(minutes=1)
 MAX_DRAWN = 30  # locks: those that were held and waited for the longest
 MAX_CONTENDED = 20  # locks that are listed with their waiters
 MAX_READ = 1000  # locks: those whose leases end first
-MAX_EVENTS = 1200  # of each stream of each bucket. By default, no stream has more
+MAX_EVENTS = 12_000  # of each stream. By default, no stream has more
 MAX_PROBLEMS = 10  # that are listed: the latest
 PROBLEMS = ("expired", "forced", "lost", "killed")  # outcomes
 RATE_PIXELS = 64  # the height of one series with its heading
 
 MIN_KEPT_EVENTS = 2000
 """From this number on, events are kept for the next request. To read and parse a full history of
-48,000 events takes a second of CPU."""
+30,000 events takes a second of CPU."""
 
 KEPT_SECONDS = 2.0
 MAX_KEPT = 4

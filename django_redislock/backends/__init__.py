@@ -1,15 +1,17 @@
-"""Find the server, or the servers, that store the locks of a cache alias."""
+"""Find the server that stores the locks of a cache alias, and how to connect to it."""
 
 from .client_factory import supports_locks, unsupported_message
-from .cluster import Nodes
+from .cluster import SlotOwner
+from .endpoints import Endpoint
 from .servers import AsyncClient, Client, ClientServer, Server, servers
 
 __all__ = [
     "AsyncClient",
     "Client",
     "ClientServer",
-    "Nodes",
+    "Endpoint",
     "Server",
+    "SlotOwner",
     "servers",
     "supports_locks",
     "unsupported_message",

@@ -7,13 +7,10 @@ from typing import Any
 import redis
 from redis import asyncio, sentinel
 
-from .pools import AsyncLockPool, no_maintenance_notifications
+from .endpoints import POOL_OPTIONS
 
 SYNC_ONLY = {"connection_pool", "event_dispatcher", "himport_registry", "parser_class", "retry"}
 """The options whose values asyncio connections cannot use."""
-
-SYNC_ONLY_PREFIXES = "maint", "orig_", "oss_cluster"
-"""The options that a pool adds for maintenance notifications."""
 
 ASYNC_CLASSES: dict[type, Any] = {
     sentinel.SentinelManagedSSLConnection: asyncio.sentinel.SentinelManagedSSLConnection,
@@ -37,12 +34,9 @@ def async_client(client: Any) -> Any:
     options = {
         "max_connections": pool.max_connections,
         "connection_class": connection_class,
-        # With these notifications, redis-py's asyncio does not notice that an idle connection was
-        # closed. The first command after a restart of the server would fail.
-        **no_maintenance_notifications(asyncio.ConnectionPool),
         **_shared_options(pool.connection_kwargs, connection_class),
     }
-    pool_class: Any = AsyncLockPool
+    pool_class: Any = asyncio.ConnectionPool
     if isinstance(pool, sentinel.SentinelConnectionPool):
         pool_class = asyncio.sentinel.SentinelConnectionPool
         options |= {
@@ -73,5 +67,5 @@ def _shared_options(options: Mapping[str, Any], connection_class: type) -> dict[
     return {
         name: value
         for name, value in options.items()
-        if name in accepted - SYNC_ONLY and not name.startswith(SYNC_ONLY_PREFIXES)
+        if name in accepted - SYNC_ONLY and not name.startswith(POOL_OPTIONS)
     }

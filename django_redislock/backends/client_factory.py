@@ -13,16 +13,17 @@ from django.core.cache import InvalidCacheBackendError, caches
 from django.core.cache.backends.redis import RedisCache
 from django.core.exceptions import ImproperlyConfigured
 from django.utils.module_loading import import_string
-from redis import Redis, SSLConnection
+from redis import ConnectionPool, Redis, SSLConnection
 from redis.exceptions import RedisError
 
 from ..conf import conf
+from ..keys import Keys
 from ..redaction import without_secrets
 from .async_client import async_client
-from .cluster import Nodes, with_connection_errors
-from .dedicated import dedicated
+from .cluster import with_connection_errors
+from .endpoints import POOL_OPTIONS
 from .option_checks import check_location, check_options
-from .pools import LockPool
+from .pools import is_made_by_redis_py
 
 MISTAKES = TypeError, ValueError, AttributeError, AssertionError, ImportError, NotImplementedError
 """The exceptions of redis-py and the cache backends for invalid settings."""
@@ -35,17 +36,18 @@ class ClientFactory(NamedTuple):
     """
 
     make: Callable[[], Any]
-    """Return a sync client, or `Nodes`."""
+    """Return a sync client."""
 
     make_async: Callable[[], Any]
-    """Return a client of ``redis.asyncio``, or `Nodes`."""
-
-    has_nodes: bool = False
-    """Whether the locks can be spread over several servers."""
+    """Return a client of ``redis.asyncio``."""
 
 
-def client_factory(alias: str) -> ClientFactory | None:
+def client_factory(alias: str, keys: Keys) -> ClientFactory | None:
     """Return the factory of a cache alias, or None if its backend cannot store locks.
+
+    Args:
+        alias: The cache alias.
+        keys: Its keys. They determine the shard, if the backend has several.
 
     Raises:
         ImproperlyConfigured: The cache alias does not exist, or its backend or LOCATION is
@@ -55,10 +57,20 @@ def client_factory(alias: str) -> ClientFactory | None:
         return ClientFactory(
             partial(_custom_client, "REDISLOCK_CLIENT", is_async=False),
             partial(_custom_client, "REDISLOCK_ASYNC_CLIENT", is_async=True),
-            has_nodes=True,
         )
     with _alias_in_errors(alias):
-        return _cache_factory(alias)
+        return _cache_factory(alias, keys)
+
+
+def keys_of_alias(alias: str) -> Keys:
+    """Return the keys of a cache alias.
+
+    Raises:
+        ImproperlyConfigured: The cache alias does not exist, or the prefix is invalid.
+    """
+    with _alias_in_errors(alias):
+        key_prefix = caches[alias].key_prefix
+        return Keys(f"{key_prefix}:{conf.prefix}" if key_prefix else conf.prefix)
 
 
 def supports_locks(alias: str) -> bool:
@@ -67,7 +79,7 @@ def supports_locks(alias: str) -> bool:
     Raises:
         ImproperlyConfigured: An option of the cache alias is invalid.
     """
-    factory = client_factory(alias)
+    factory = client_factory(alias, keys_of_alias(alias))
     if factory and not uses_custom_client(alias):
         factory.make()
     return factory is not None
@@ -127,13 +139,12 @@ def _alias_in_errors(alias: str) -> Iterator[None]:
         ) from None
 
 
-def _cache_factory(alias: str) -> ClientFactory | None:
+def _cache_factory(alias: str, keys: Keys) -> ClientFactory | None:
     backend, config = caches[alias], caches.settings[alias]
     options = config.get("OPTIONS") or {}
     location = config.get("LOCATION", "")
     urls = re.split("[;,]", location) if isinstance(location, str) else [*location]
     make: Callable[[], Any] | None = None
-    has_nodes = False
     # If the alias uses one of the other backends, its module has been imported.
     django_redis = sys.modules.get("django_redis.cache")
     django_valkey = sys.modules.get("django_valkey.cache")
@@ -143,9 +154,10 @@ def _cache_factory(alias: str) -> ClientFactory | None:
     elif django_redis and isinstance(backend, django_redis.RedisCache):
         from django_redis.client import DefaultClient, ShardClient
 
-        has_nodes = isinstance(client, ShardClient)
-        if isinstance(client, DefaultClient):
-            make = partial(_shards if has_nodes else _django_redis_client, alias)
+        if isinstance(client, ShardClient):
+            make = partial(_shard, alias, keys)
+        elif isinstance(client, DefaultClient):
+            make = partial(_django_redis_client, alias)
     elif django_valkey and isinstance(backend, django_valkey.ValkeyCache):
         from django_valkey import client as kinds
 
@@ -156,26 +168,22 @@ def _cache_factory(alias: str) -> ClientFactory | None:
     if make is None:
         return None
     check_location(urls, options)
-    return _factory(alias, make, has_nodes=has_nodes)
+    return _factory(alias, make)
 
 
-def _factory(alias: str, make: Callable[[], Any], *, has_nodes: bool) -> ClientFactory:
+def _factory(alias: str, make: Callable[[], Any]) -> ClientFactory:
     def make_sync() -> Any:
         with _alias_in_errors(alias):
             client = make()
-            for each in client.clients() if has_nodes else [client]:
-                check_options(each)
+            check_options(client)
             return client
 
     def make_async() -> Any:
         client = make_sync()
         with _alias_in_errors(alias):
-            if not has_nodes:
-                return async_client(client)
-            copies = {each: async_client(each) for each in client.clients()}
-            return Nodes([*copies.values()], lambda key: copies[client.client_for(key)])
+            return async_client(client)
 
-    return ClientFactory(make_sync, make_async, has_nodes)
+    return ClientFactory(make_sync, make_async)
 
 
 def _django_client(urls: Sequence[str], options: Mapping[str, Any]) -> Any:
@@ -184,7 +192,7 @@ def _django_client(urls: Sequence[str], options: Mapping[str, Any]) -> Any:
     for name in ("pool_class", "parser_class"):
         if isinstance(options.get(name), str):
             options[name] = import_string(options[name])
-    pool_class = options.pop("pool_class", None) or LockPool
+    pool_class = options.pop("pool_class", None) or ConnectionPool
     return _with_host_check(Redis(connection_pool=pool_class.from_url(urls[0], **options)))
 
 
@@ -196,10 +204,11 @@ def _django_redis_client(alias: str) -> Any:
     return client if has_sentinels else _own_client(client)
 
 
-def _shards(alias: str) -> Nodes:
+def _shard(alias: str, keys: Keys) -> Any:
+    """Return the client of the shard that has the keys. All of them have the same hash tag."""
     cache: Any = caches[alias]
-    clients = {name: _own_client(client) for name, client in cache.client.connect().items()}
-    return Nodes([*clients.values()], lambda key: clients[cache.client.get_server_name(key)])
+    clients = cache.client.connect()
+    return _own_client(clients[cache.client.get_server_name(keys.index)])
 
 
 def _valkey_client(alias: str, urls: Sequence[str]) -> Any:
@@ -208,13 +217,21 @@ def _valkey_client(alias: str, urls: Sequence[str]) -> Any:
     connections = cache.client.connection_factory
     options = connections.make_connection_params(urls[0]) | connections.pool_cls_kwargs
     options.pop("parser_class", None)
-    return _with_host_check(Redis(connection_pool=LockPool.from_url(**options)))
+    return _with_host_check(Redis(connection_pool=ConnectionPool.from_url(**options)))
 
 
 def _own_client(client: Any) -> Any:
-    own = dedicated(client)
-    # Otherwise the cache uses the pool, too.
-    return client if own is client else _with_host_check(own)
+    """Return a client with a pool of its own, whose options can be changed."""
+    pool = client.connection_pool
+    if not is_made_by_redis_py(pool):
+        return client
+    options = {
+        name: value
+        for name, value in pool.connection_kwargs.items()
+        if not name.startswith(POOL_OPTIONS)
+    }
+    own = ConnectionPool(pool.connection_class, pool.max_connections, **options)
+    return _with_host_check(Redis(connection_pool=own))
 
 
 def _with_host_check(client: Any) -> Any:

@@ -1,15 +1,14 @@
-"""The servers that store locks: one for a cache alias in the settings, or for a client."""
+"""The server that stores the locks of a cache alias in the settings, or of a client."""
 
 import asyncio
 import os
-from collections.abc import AsyncGenerator, Container
+from collections.abc import AsyncGenerator
 from contextlib import suppress
 from inspect import iscoroutinefunction
 from typing import Any, TypeAlias
 from weakref import WeakKeyDictionary
 
 import redis.asyncio
-from django.core.cache import caches
 from django.core.exceptions import ImproperlyConfigured
 from django.core.signals import setting_changed
 from django.dispatch import receiver
@@ -17,27 +16,26 @@ from django.utils.functional import cached_property
 from redis.exceptions import ConnectionError
 
 from ..conf import conf
-from ..keys import BUCKETS, Keys
+from ..keys import Keys
 from ..redaction import without_secrets
-from .client_factory import ClientFactory, client_factory, unsupported_message
-from .cluster import AsyncClusterNodes, Nodes, nodes_of
-from .dedicated import aclose, dedicated
+from .client_factory import (
+    ClientFactory,
+    client_factory,
+    keys_of_alias,
+    unsupported_message,
+)
+from .cluster import AsyncSlotOwner, SlotOwner, slot_owner
 
-Client: TypeAlias = redis.Redis | Nodes
-AsyncClient: TypeAlias = redis.asyncio.Redis | Nodes
+Client: TypeAlias = redis.Redis | SlotOwner
+AsyncClient: TypeAlias = redis.asyncio.Redis | AsyncSlotOwner
 
 
 class Server:
-    """The clients and key names of one server, or of several servers that share the buckets."""
+    """The clients and key names of one server, or of one slot of a Cluster."""
 
-    routing_key = ""
-    """A key that this server stores, if it is one of several. `RawCommands` uses it."""
-
-    _buckets: "Container[int]" = range(BUCKETS)
-
-    def __init__(self, alias: str, prefix: str, factory: ClientFactory) -> None:
+    def __init__(self, alias: str, keys: Keys, factory: ClientFactory) -> None:
         self.alias = alias
-        self.keys = Keys(prefix, has_nodes=factory.has_nodes)
+        self.keys = keys
         self._factory = factory
         self._async_clients: WeakKeyDictionary[asyncio.AbstractEventLoop, Any] = (
             WeakKeyDictionary()
@@ -46,24 +44,20 @@ class Server:
     # Django's has no thread lock, unlike Python 3.11's. A fork could copy it in the locked state.
     @cached_property
     def client(self) -> Any:
-        """The sync client, or `Nodes`. The client of a `ClientServer` can be one of asyncio.
+        """The sync client, or `SlotOwner`. That of a `ClientServer` can be one of asyncio.
 
         Raises:
             redis.exceptions.ConnectionError: `REDISLOCK_CLIENT` connects, and that failed.
             ImproperlyConfigured: The client cannot be made.
         """
-        client = nodes_of(self._factory.make())
-        # A forked child can inherit a pool while another thread of its parent has locked it.
-        # redis-py 8 would wait for that thread, which the child does not have.
-        pid = getattr(getattr(client, "connection_pool", None), "pid", None)
-        return client if pid in (None, os.getpid()) else dedicated(client)
+        return slot_owner(self._factory.make(), self.keys.index)
 
     async def async_client(self) -> AsyncClient:
         """Return the client of the running event loop. It is closed when the loop shuts down."""
         loop = asyncio.get_running_loop()
         if loop not in self._async_clients:
             self._forget_closed_loops()
-            client = nodes_of(self._factory.make_async())
+            client = slot_owner(self._factory.make_async(), self.keys.index)
             closing = self._close_with_loop(loop, client)
             self._async_clients[loop] = client, closing
             await anext(closing)
@@ -86,37 +80,14 @@ class Server:
         finally:
             self._async_clients.pop(loop, None)
             with suppress(Exception):
-                await aclose(client)
-
-    def part_of(self, name: str) -> int | None:
-        """Return the bucket of a lock if it can fail alone, or None if there is one server."""
-        return self.keys.of(name).bucket if self._factory.has_nodes else None
-
-    def node_servers(self) -> "list[Server]":
-        """Return the servers that share the buckets, or only this one."""
-        if not isinstance(self.client, Nodes):
-            return [self]
-        buckets: dict[Any, list[int]] = {}
-        for bucket in range(BUCKETS):
-            client = self.client.client_for(self.keys.of_bucket(bucket)[0])
-            buckets.setdefault(client, []).append(bucket)
-        return [self._node_server(client, stored) for client, stored in buckets.items()]
-
-    def _node_server(self, client: Any, buckets: list[int]) -> "Server":
-        node = Server(self.alias, self.keys.prefix, self._factory._replace(make=lambda: client))
-        node.routing_key = self.keys.of_bucket(buckets[0])[0]
-        node._buckets = buckets
-        return node
-
-    def stores(self, name: str) -> bool:
-        """Return whether the lock is on this server."""
-        return self.keys.of(name).bucket in self._buckets
+                await _aclose(client)
 
     @property
     def pool(self) -> Any:
         """The connection pool of the sync client. None if there is none, or no client."""
         try:
-            return getattr(self.client, "connection_pool", None)
+            client = self.client.node() if isinstance(self.client, SlotOwner) else self.client
+            return getattr(client, "connection_pool", None)
         except (ConnectionError, ImproperlyConfigured):
             return None
 
@@ -137,7 +108,8 @@ class Server:
         same identity share their locks. If the address is not known, the alias replaces the
         number."""
         pool = self.pool
-        if pool is None or hasattr(pool, "sentinel_manager"):
+        moves = isinstance(vars(self).get("client"), SlotOwner)
+        if pool is None or moves or hasattr(pool, "sentinel_manager"):
             return None, self.alias, self.keys.prefix
         options = pool.connection_kwargs
         number = int(options.get("db") or 0)
@@ -154,8 +126,7 @@ class ClientServer(Server):
     """
 
     def __init__(self, client: Any) -> None:
-        has_nodes = isinstance(nodes_of(client), Nodes)
-        super().__init__("", conf.prefix, ClientFactory(lambda: client, lambda: client, has_nodes))
+        super().__init__("", Keys(conf.prefix), ClientFactory(lambda: client, lambda: client))
         self._pool = getattr(client, "connection_pool", client)
 
     def __eq__(self, other: object) -> bool:
@@ -183,9 +154,20 @@ class ClientServer(Server):
 
 
 async def _initialized(client: AsyncClient) -> AsyncClient:
-    if isinstance(client, AsyncClusterNodes):
+    if isinstance(client, AsyncSlotOwner):
         await client.ready()
     return client
+
+
+async def _aclose(client: AsyncClient) -> None:
+    """Close the pools of an async client, and of its Sentinels."""
+    if isinstance(client, AsyncSlotOwner):
+        await client.aclose()
+        return
+    sentinels = getattr(client.connection_pool, "sentinel_manager", None)
+    for each in [client, *(sentinels.sentinels if sentinels else ())]:
+        with suppress(Exception):
+            await each.connection_pool.disconnect()
 
 
 class Servers(dict[str | None, Server]):
@@ -199,12 +181,11 @@ class Servers(dict[str | None, Server]):
     def __missing__(self, alias: str | None) -> Server:
         if alias is None:
             return self.setdefault(None, self[conf.cache])
-        factory = client_factory(alias)
+        keys = keys_of_alias(alias)
+        factory = client_factory(alias, keys)
         if factory is None:
             raise ImproperlyConfigured(unsupported_message(alias))
-        key_prefix = caches[alias].key_prefix
-        prefix = f"{key_prefix}:{conf.prefix}" if key_prefix else conf.prefix
-        return self.setdefault(alias, Server(alias, prefix, factory))
+        return self.setdefault(alias, Server(alias, keys, factory))
 
     def __reduce__(self) -> str:
         # A lock refers to `servers`, and must not pickle its clients.
@@ -219,6 +200,7 @@ CONNECTION_SETTINGS = {
     "REDISLOCK_ASYNC_CLIENT",
     "REDISLOCK_CACHE",
     "REDISLOCK_CLIENT",
+    "REDISLOCK_MAX_CONNECTIONS",
     "REDISLOCK_PREFIX",
 }
 """The settings that determine the clients and the keys."""

@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 from ..conf import conf
 from ..identity import parse_payload
-from ..keys import BUCKETS, Keys
+from ..keys import Keys
 from ..lua import HISTORY
 from ..names import check_name
 from ..snapshots import Event, Rates
@@ -43,10 +43,9 @@ Entry: TypeAlias = dict[str, str]
 
 @dataclass(slots=True)
 class EventStream:
-    """The events of one stream of a bucket, as far as they were read."""
+    """The events of one stream, as far as they were read."""
 
     keys: Keys
-    bucket: int
     name: str
 
     max_age: timedelta | None
@@ -81,8 +80,7 @@ class EventStream:
         """Return the call that reads the next entries."""
         age = "" if self.max_age is None else round(self.max_age.total_seconds() * 1000)
         what = self.name, self.lock_name, entries, self.cursor, age, int(self.has_metadata)
-        bucket = self.keys.of_bucket(self.bucket)
-        return Call(HISTORY, bucket, (*what, conf.history), limit=REPLY_TIMEOUT_SECONDS)
+        return Call(HISTORY, self.keys.all, (*what, conf.history), limit=REPLY_TIMEOUT_SECONDS)
 
     def add(self, reply: bytes) -> None:
         """Add the part of the stream that the script returned."""
@@ -129,16 +127,11 @@ def history(
         keys: The keys.
         name: The name of a lock; None means all.
         limit: The maximum number of events.
-        matches: Returns whether an event is wanted. Then all events are read, bucket by bucket.
+        matches: Returns whether an event is wanted. Then all events are read.
         age: The age of the oldest events; None means all.
     """
-    buckets = range(BUCKETS) if name is None else [keys.of(name).bucket]
     wanted = sys.maxsize if matches else limit
-    streams = [
-        EventStream(keys, bucket, stream, age, wanted, name or "")
-        for bucket in buckets
-        for stream in STREAMS
-    ]
+    streams = [EventStream(keys, stream, age, wanted, name or "") for stream in STREAMS]
     yield from _read_first_parts(streams)
     events: list[Event] = []
     while streams:
@@ -155,12 +148,11 @@ def recent(keys: Keys, age: timedelta, broken_age: timedelta, max_events: int) -
         keys: The keys.
         age: The age of the oldest events.
         broken_age: The same for holds that did not end as intended.
-        max_events: The number of events to read from each stream of a bucket, the newest first.
+        max_events: The number of events to read from each stream, the newest first.
     """
     ages = {"ended": age, "broken": broken_age, "refused": age}
     streams = [
-        EventStream(keys, bucket, stream, ages[stream], max_events, has_metadata=False)
-        for bucket in range(BUCKETS)
+        EventStream(keys, stream, ages[stream], max_events, has_metadata=False)
         for stream in STREAMS
     ]
     yield from _read_first_parts(streams)
@@ -179,17 +171,17 @@ def recent(keys: Keys, age: timedelta, broken_age: timedelta, max_events: int) -
 def rates(keys: Keys) -> Flow[Rates]:
     """Return the number of events of all locks in each of the last 60 minutes."""
     args = ("rates", "", 0, "", "", 0, conf.history)
-    calls = [Call(HISTORY, keys.of_bucket(bucket), args) for bucket in range(BUCKETS)]
-    replies = parse_replies((yield Batch(tuple(calls), REPLY_TIMEOUT_SECONDS)))
+    reply = yield Call(HISTORY, keys.all, args, limit=REPLY_TIMEOUT_SECONDS)
+    [parsed] = parse_replies([reply])
     counts = {what: [0] * RATE_MINUTES for what in RATES}
     with valid_reply():
-        first = max(int(now) for now, _ in replies) // MINUTE_MS - RATE_MINUTES + 1
-        for _, flat in replies:
-            for key, times in pairs(flat).items():
-                minute, _, what = key.partition(" ")
-                place = (parse_or_none(number, minute) or 0) - first
-                if what in counts and 0 <= place < RATE_MINUTES:
-                    counts[what][place] += parse_or_none(number, times) or 0
+        now, flat = parsed
+        first = int(now) // MINUTE_MS - RATE_MINUTES + 1
+        for key, times in pairs(flat).items():
+            minute, _, what = key.partition(" ")
+            place = (parse_or_none(number, minute) or 0) - first
+            if what in counts and 0 <= place < RATE_MINUTES:
+                counts[what][place] += parse_or_none(number, times) or 0
         start = moment(first * MINUTE_MS)
     return Rates(
         minutes=tuple(start + timedelta(minutes=place) for place in range(RATE_MINUTES)),
@@ -255,4 +247,4 @@ STREAMS: dict[str, Callable[[Entry], Event]] = {
     "broken": _ended,
     "refused": _refused,
 }
-"""The streams of a bucket, and what parses their entries."""
+"""The streams, and what parses their entries."""

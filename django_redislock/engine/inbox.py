@@ -6,9 +6,8 @@ task. In threads it is one of the waiters, so that a single waiter needs no othe
 
 import asyncio
 import math
-import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -23,17 +22,18 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from .. import clock
 from ..backends import AsyncClient, Client
-from ..backends.dedicated import DedicatedClient, aclose
 from . import background_task
 from .events import InterruptSafeEvent
 from .operations import Flow, RawCommands, Sleep
 from .outages import is_outage, outage_pause
 from .protocol import Grant, Inbox, Waiter
-from .timing import FINAL_REPLY_TIMEOUT_SECONDS, HEARTBEAT_SECONDS, REPLY_TIMEOUT_SECONDS
-from .transport import POLL_INTERVAL_SECONDS, below_timeout, node_for_key
-
-POLL_SECONDS = 0.1
-"""Seconds between two requests of a waiter whose client has only one connection."""
+from .timing import (
+    FINAL_REPLY_TIMEOUT_SECONDS,
+    HEARTBEAT_SECONDS,
+    POLL_INTERVAL_SECONDS,
+    REPLY_TIMEOUT_SECONDS,
+)
+from .transport import LoopLink, ThreadLink
 
 IDLE_SECONDS = 2.0
 """The task that reads an inbox ends after this time without a waiter."""
@@ -50,29 +50,27 @@ def _reply_timeout(left: float) -> float:
     return min(max(left, FINAL_REPLY_TIMEOUT_SECONDS), REPLY_TIMEOUT_SECONDS)
 
 
-def blocking_read(lists: Sequence[str], timeout: float, limit: float) -> RawCommands:
-    """Read one message of the lists of an inbox. The server waits for it for `timeout` seconds."""
-    return RawCommands((("BLPOP", *lists, timeout),), limit, lists[0])
+def blocking_read(key: str, timeout: float, limit: float) -> RawCommands:
+    """Read one message of an inbox. The server waits for it for `timeout` seconds."""
+    return RawCommands((("BLPOP", key, timeout),), limit)
 
 
 class ReaderInbox(Inbox):
     """An inbox with the connection of its reader.
 
     Args:
-        prefixes: The prefixes of its keys in Redis, one for each bucket.
-        run: `run_dedicated()` or `arun_dedicated()`.
+        prefix: The prefix of its keys in Redis.
+        run: The runner of its flows: `run()` or `arun()`.
     """
 
-    def __init__(self, prefixes: Sequence[str], run: Callable[..., Any]) -> None:
-        super().__init__(prefixes)
+    def __init__(self, prefix: str, run: Callable[..., Any]) -> None:
+        super().__init__(prefix)
         self._run = run
-        self._dedicated = DedicatedClient()
 
-    def _read(self, shared: Any, left: float) -> Flow[bool]:
+    def _read(self, left: float) -> Flow[bool]:
         """Wait for grants, at most until the next heartbeat, and return whether Redis replied.
 
         Args:
-            shared: The client of the server.
             left: Seconds until the reader gives up.
         """
         gives_up = clock.now() + left
@@ -90,23 +88,18 @@ class ReaderInbox(Inbox):
             if is_due:
                 yield from self.heartbeat(_reply_timeout(gives_up - clock.now()))
             left = gives_up - clock.now()
-            if self._can_block(shared):
-                # Before Redis 7.0.8, less than a millisecond counts as 0: no limit.
-                seconds = max(0.002, min(left, self.heartbeat_due - clock.now()))
-                if self.asks_in_turn:
-                    seconds = min(seconds, POLL_INTERVAL_SECONDS)
-                timeout = below_timeout(node_for_key(shared, self.lists[0]), seconds)
-                late = _reply_timeout(left - seconds)
-                [reply] = yield blocking_read(self.lists, timeout, seconds + late)
-                if isinstance(reply, ResponseError) and "WRONGTYPE" in str(reply):
-                    # Another program wrote to an inbox. Grants may be lost with the others.
-                    yield RawCommands((("DEL", *self.lists),), late, self.lists[0])
-                    self.tell_all(True)
-                else:
-                    self._take_in(reply)
-            else:
-                yield Sleep(min(left, POLL_SECONDS))
+            # Before Redis 7.0.8, less than a millisecond counts as 0: no limit.
+            seconds = max(0.002, min(left, self.heartbeat_due - clock.now()))
+            if self.asks_in_turn:
+                seconds = min(seconds, POLL_INTERVAL_SECONDS)
+            late = _reply_timeout(left - seconds)
+            [reply] = yield blocking_read(self.key, seconds, seconds + late)
+            if isinstance(reply, ResponseError) and "WRONGTYPE" in str(reply):
+                # Another program wrote to the inbox. Grants may be lost with the others.
+                yield RawCommands((("DEL", self.key),), late)
                 self.tell_all(True)
+            else:
+                self._take_in(reply)
             self.read_succeeded()
             return True
         except RedisError as error:
@@ -131,21 +124,18 @@ class ReaderInbox(Inbox):
         elif reply:
             self.deliver(reply[1].decode(errors="replace"))
 
-    def _can_block(self, shared: Any) -> bool:
-        """Return whether a holder finds a connection while the reader blocks one."""
-        return self._dedicated.is_dedicated or int(shared.connection_pool.max_connections) >= 4
-
 
 class ThreadInbox(ReaderInbox):
     """The inbox of the threads or greenlets of a process. The first waiter reads for all."""
 
-    def __init__(self, prefixes: Sequence[str], run: Callable[..., Any]) -> None:
-        super().__init__(prefixes, run)
+    def __init__(self, prefix: str, run: Callable[..., Any]) -> None:
+        super().__init__(prefix, run)
+        self._link = ThreadLink(size=1)
         # A dictionary, because its changes are single steps, which no interrupt divides.
         self._reader: dict[str, tuple[Waiter, int]] = {}
         self._replies_until = math.inf
 
-    def wait(self, shared: Client, waiter: Waiter, seconds: float) -> Grant | None:
+    def wait(self, client: Client, waiter: Waiter, seconds: float) -> Grant | None:
         deadline = clock.now() + seconds
         waiter.wakeup = waiter.wakeup or InterruptSafeEvent()
         waiter.is_waiting = True
@@ -155,7 +145,7 @@ class ThreadInbox(ReaderInbox):
                 reader = self._reader.setdefault("reader", reads)
                 if reader is reads:
                     self._replies_until = clock.now() + STUCK_SECONDS
-                    self._run(self._dedicated, shared, self._read(shared, left))
+                    self._run(client, self._read(left), self._link)
                 elif reader[1] == reads[1] or clock.now() > self._replies_until:
                     # A signal handler waits in the thread of the reader, or an interrupt kept the
                     # reader from ending.
@@ -179,18 +169,19 @@ class ThreadInbox(ReaderInbox):
 class LoopInbox(ReaderInbox):
     """The inbox of the tasks of an event loop. A task of its own reads it."""
 
-    def __init__(self, prefixes: Sequence[str], run: Callable[..., Any]) -> None:
-        super().__init__(prefixes, run)
+    def __init__(self, prefix: str, run: Callable[..., Any]) -> None:
+        super().__init__(prefix, run)
         self.loop = asyncio.get_running_loop()
+        self._link = LoopLink()
         self._task: asyncio.Task[None] | None = None
 
-    async def wait(self, shared: AsyncClient, waiter: Waiter, seconds: float) -> Grant | None:
+    async def wait(self, client: AsyncClient, waiter: Waiter, seconds: float) -> Grant | None:
         waiter.wakeup = asyncio.Event()
         waiter.is_waiting = True
         try:
             if not waiter.news:
                 if self._task is None:
-                    self._task = background_task.start(self._read_all(shared), "redislock-inbox")
+                    self._task = background_task.start(self._read_all(client), "redislock-inbox")
                     self._task.add_done_callback(self._ended)
                 with suppress(TimeoutError):
                     async with asyncio.timeout(None if seconds == math.inf else seconds):
@@ -203,15 +194,13 @@ class LoopInbox(ReaderInbox):
         self._task = None
         self.tell_all(True)  # a task that still waits starts it again
 
-    async def _read_all(self, shared: AsyncClient) -> None:
+    async def _read_all(self, client: AsyncClient) -> None:
         idle_since = clock.now()
         try:
             while clock.now() < idle_since + IDLE_SECONDS:
-                if not await self._run(self._dedicated, shared, self._read(shared, math.inf)):
+                if not await self._run(client, self._read(math.inf), self._link):
                     await asyncio.sleep(RETRY_SECONDS)
                 if self.waiters:
                     idle_since = clock.now()
         finally:
-            is_closed = isinstance(sys.exception(), GeneratorExit)  # then nothing can be awaited
-            if not is_closed and (client := self._dedicated.take()):
-                await aclose(client)
+            self._link.close()

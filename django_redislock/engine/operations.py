@@ -27,9 +27,8 @@ class Call:
     """Seconds to wait for the reply. None: as long as the client does."""
 
     urgent: bool = False
-    """Whether others may wait for this call. It then comes before other calls, may open an
-    additional connection, and waits for its reply if the task is cancelled, for
-    `CLEANUP_TIMEOUT_SECONDS`."""
+    """Whether others may wait for this call. If the task is cancelled, it still waits for the
+    reply, for `CLEANUP_TIMEOUT_SECONDS`."""
 
     once: bool = False
     """Whether the call must not be repeated, because it would affect another holder."""
@@ -61,9 +60,6 @@ class RawCommands:
 
     commands: tuple[Command, ...]
     limit: float | None = None
-
-    key: str = ""
-    """If several servers share the keys, a key of the server to ask."""
 
 
 @dataclass(frozen=True, slots=True)

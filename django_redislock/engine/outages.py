@@ -16,7 +16,6 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 from ..backends.cluster import is_redirect
 from ..text import error_text
 from .timing import OUTAGE_PAUSE_SECONDS
-from .transport import is_exhausted
 
 logger = logging.getLogger("django_redislock")
 
@@ -31,11 +30,10 @@ def is_outage(error: BaseException) -> bool:
     """Return whether the server may well execute the same request a little later.
 
     A wrong password, missing rights or a wrong database do not pass. Neither does a full server
-    (OOM), or one that cannot write to its disk (MISCONF): an operator has to act. If the pool of
-    the client is exhausted, the server is not away.
+    (OOM), or one that cannot write to its disk (MISCONF): an operator has to act.
     """
     if isinstance(error, ConnectionError):
-        if isinstance(error, AuthenticationError | AuthorizationError) or is_exhausted(error):
+        if isinstance(error, AuthenticationError | AuthorizationError):
             return False
         cause = error.__cause__ or error.__context__
         return not isinstance(cause, ssl.SSLCertVerificationError)

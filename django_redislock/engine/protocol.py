@@ -9,7 +9,7 @@ import math
 import os
 import re
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
@@ -40,10 +40,10 @@ from .timing import (
     CLEANUP_TIMEOUT_SECONDS,
     FINAL_REPLY_TIMEOUT_SECONDS,
     HEARTBEAT_SECONDS,
+    POLL_INTERVAL_SECONDS,
     REPLICA_WAIT_SECONDS,
     REPLY_TIMEOUT_SECONDS,
 )
-from .transport import POLL_INTERVAL_SECONDS
 
 T = TypeVar("T")
 
@@ -135,12 +135,12 @@ class Inbox:
     without a comparison of clocks.
 
     Args:
-        prefixes: The prefixes of its keys in Redis, one for each bucket.
+        prefix: The prefix of its keys in Redis.
     """
 
-    def __init__(self, prefixes: Sequence[str]) -> None:
+    def __init__(self, prefix: str) -> None:
         self.id = os.urandom(8).hex()
-        self.lists = tuple(f"{each}{self.id}" for each in prefixes)
+        self.key = f"{prefix}{self.id}"
         self.waiters: dict[int, Waiter] = {}
         self.heartbeat_due = -math.inf
         self.failed_reads = 0
@@ -274,9 +274,8 @@ class Inbox:
         tokens: dict[LockKeys, list[str]] = {each.keys: [] for each in waiting}
         for waiter in checked:
             tokens[waiter.keys].append(waiter.token)
-        groups = _by_bucket(tokens, lambda lock: lock)
         calls = []
-        for group in groups:
+        for group in _groups(list(tokens)):
             by_lock = [tokens[lock] for lock in group]
             calls.append(store.heartbeat(group, self.id, int(now * 1000), by_lock))
         replies = yield Batch(tuple(calls), reply_timeout)
@@ -527,9 +526,9 @@ def renew_all(
     """Renew leases of one renewer in one round trip.
 
     Returns:
-        Each lease with its remaining seconds, or with the error reply of Redis for its bucket.
+        Each lease with its remaining seconds, or with the error reply of Redis.
     """
-    groups = _by_bucket(leases, lambda lease: lease.keys)
+    groups = _groups(leases)
     calls = tuple(
         store.renew(
             [lease.keys for lease in group],
@@ -557,16 +556,10 @@ def renew_all(
     return results
 
 
-def _by_bucket(items: Iterable[T], keys_of: Callable[[T], LockKeys]) -> list[list[T]]:
-    """Return the items of each bucket, at most `MAX_LOCKS_PER_CALL` in one list."""
-    by_bucket: dict[str, list[T]] = {}
-    for item in items:
-        by_bucket.setdefault(keys_of(item).index, []).append(item)
-    return [
-        group[start : start + MAX_LOCKS_PER_CALL]
-        for group in by_bucket.values()
-        for start in range(0, len(group), MAX_LOCKS_PER_CALL)
-    ]
+def _groups(items: Sequence[T]) -> list[Sequence[T]]:
+    """Return the items in groups of `MAX_LOCKS_PER_CALL`."""
+    starts = range(0, len(items), MAX_LOCKS_PER_CALL)
+    return [items[start : start + MAX_LOCKS_PER_CALL] for start in starts]
 
 
 def force_release(keys: LockKeys, token: str | None) -> Flow[tuple[str, ...]]:

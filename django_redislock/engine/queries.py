@@ -4,19 +4,19 @@ The server serves no other client while it runs a script, so each round trip rea
 number of locks.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from operator import attrgetter
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from ..conf import conf
 from ..identity import parse_payload
-from ..keys import BUCKETS, Keys, LockKeys
+from ..keys import Keys, LockKeys
 from ..lua import NAMES, QUEUE, ROWS
 from ..names import check_name, could_match, matcher
 from ..snapshots import Holding, LockInfo, Page, Waiter
 from ..text import printable
 from ..tokens import token_of
-from .operations import Batch, Call, Flow
+from .operations import Call, Flow
 from .parsing import (
     moment,
     number,
@@ -41,11 +41,11 @@ GRANT_TTL_MS = round(GRANT_TTL_SECONDS * 1000)
 CLOCK_TOLERANCE_MS = 1000
 """A lease may seem to be longer than its timeout by this much."""
 
-FIRST_CURSORS = dict.fromkeys(range(BUCKETS), "0")
-"""The cursor of each bucket at the start of `_read_names()`."""
+FIRST_CURSOR = "0"
+"""The cursor at the start of `_read_names()`. At the end it is the same."""
 
-IndexEntry: TypeAlias = tuple[float, int, str]
-"""When the last lease of a lock expires (ms), its bucket and its name. Pages have this order."""
+IndexEntry: TypeAlias = tuple[float, str]
+"""When the last lease of a lock expires (ms), and its name. Pages have this order."""
 
 
 def get(keys: Keys, name: str, reply_timeout: float | None = None) -> Flow[LockInfo | None]:
@@ -61,51 +61,65 @@ def get_many(keys: Keys, names: Sequence[str]) -> Flow[dict[str, LockInfo]]:
     """Return snapshots of several locks by name. A lock that is free is left out."""
     infos: dict[str, LockInfo] = {}
     for start in range(0, len(names), MAX_ROWS):
-        by_bucket: dict[int, list[LockKeys]] = {}
-        for lock in map(keys.of, names[start : start + MAX_ROWS]):
-            by_bucket.setdefault(lock.bucket, []).append(lock)
-        replies = yield Batch(tuple(map(lock_rows, by_bucket.values())), REPLY_TIMEOUT_SECONDS)
+        locks = [keys.of(name) for name in names[start : start + MAX_ROWS]]
+        reply = yield lock_rows(locks, REPLY_TIMEOUT_SECONDS)
+        [parsed] = parse_replies([reply])
         with valid_reply():
-            for locks, parsed in zip(by_bucket.values(), parse_replies(replies), strict=True):
-                infos |= _lock_infos(locks, *parsed)
+            infos |= _lock_infos(locks, *parsed)
     return infos
 
 
 def count(keys: Keys) -> Flow[int]:
     """Return how many locks are held."""
-    total, _ = yield from _read_names(keys, FIRST_CURSORS.copy(), 0, is_sorted=True)
-    return total
+    names = yield from _read_names(keys, FIRST_CURSOR, 0, is_sorted=True)
+    return names.total
 
 
 def page(keys: Keys, pattern: str | None, start: int, stop: int) -> Flow[Page]:
     """Return the locks from `start` to `stop` whose names match, sorted by when they expire.
 
     With a pattern it reads all names, because the result has their number. Without one it reads
-    the names that expire first, from all buckets, until no bucket can have one before `stop`.
+    the names that expire first.
     """
     if pattern is not None and not could_match(pattern):
         return Page((), 0)
-    matches = None if pattern is None else matcher(pattern)
-    is_sorted = matches is None
-    # Names that are spread unevenly over the buckets take another round trip.
-    limit = min(MAX_NAMES, max(MAX_ROWS, 3 * stop)) if is_sorted else MAX_NAMES
-    cursors, total = FIRST_CURSORS.copy(), 0
-    first: list[IndexEntry] = []
-    seen: set[str] = set()
-    while cursors:
-        held, entries = yield from _read_names(keys, cursors, limit, is_sorted=is_sorted)
-        found = {entry[-1]: entry for entry in entries if not matches or matches(entry[-1])}
-        first = sorted(first + [found[name] for name in found.keys() - seen])[:stop]
-        seen |= found.keys()
-        total = max(total, held) if is_sorted else len(seen)
-        if is_sorted and len(first) == stop:
-            last = {bucket: (expires, bucket, name) for expires, bucket, name in entries}
-            for bucket in [*cursors]:
-                if not stop or bucket not in last or last[bucket] > first[-1]:
-                    del cursors[bucket]
-    names = [name for _, _, name in first[start:]]
+    if pattern is None:
+        total, entries = yield from _first_names(keys, stop)
+    else:
+        entries = yield from _matching_names(keys, matcher(pattern))
+        total = len(entries)
+    names = [name for _, name in entries[start:stop]]
     infos = yield from get_many(keys, names)
     return Page(tuple([infos[name] for name in names if name in infos]), total)
+
+
+def _first_names(keys: Keys, stop: int) -> Flow[tuple[int, list[IndexEntry]]]:
+    """Return how many locks are held, and the `stop` of them that expire first."""
+    entries: list[IndexEntry] = []
+    seen: set[str] = set()
+    cursor = FIRST_CURSOR
+    while True:
+        limit = min(MAX_NAMES, stop - len(entries))
+        names = yield from _read_names(keys, cursor, limit, is_sorted=True)
+        entries += [entry for entry in names.entries if entry[1] not in seen]
+        seen.update(name for _, name in names.entries)
+        cursor = names.cursor
+        if cursor == FIRST_CURSOR or len(entries) >= stop:
+            return names.total, entries
+
+
+def _matching_names(keys: Keys, matches: Callable[[str], bool]) -> Flow[list[IndexEntry]]:
+    """Return all names that match, sorted by when they expire."""
+    found: dict[str, IndexEntry] = {}
+    cursor = FIRST_CURSOR
+    while True:
+        names = yield from _read_names(keys, cursor, MAX_NAMES)
+        for entry in names.entries:
+            if matches(entry[1]):
+                found.setdefault(entry[1], entry)
+        cursor = names.cursor
+        if cursor == FIRST_CURSOR:
+            return sorted(found.values())
 
 
 def queue(keys: Keys, name: str, limit: int) -> Flow[tuple[Waiter, ...]]:
@@ -127,57 +141,54 @@ class LockStream:
 
     def __init__(self, keys: Keys) -> None:
         self._keys = keys
-        self._cursors = FIRST_CURSORS.copy()
+        self._cursor: str | None = FIRST_CURSOR
         self._names: list[str] = []
         self._seen: set[str] = set()
 
     @property
     def is_done(self) -> bool:
-        return not (self._cursors or self._names)
+        return self._cursor is None and not self._names
 
     def read(self) -> Flow[Iterable[LockInfo]]:
         """Read the next locks, at most `MAX_ROWS`. Until `is_done`, there may be more."""
-        if not self._names:
-            _, entries = yield from _read_names(self._keys, self._cursors, MAX_NAMES)
-            self._names = list({name for _, _, name in entries} - self._seen)
+        if not self._names and self._cursor is not None:
+            names = yield from _read_names(self._keys, self._cursor, MAX_NAMES)
+            self._cursor = None if names.cursor == FIRST_CURSOR else names.cursor
+            self._names = list({name for _, name in names.entries} - self._seen)
             self._seen.update(self._names)
-        names, self._names = self._names[:MAX_ROWS], self._names[MAX_ROWS:]
-        infos = yield from get_many(self._keys, names)
+        part = self._names[:MAX_ROWS]
+        self._names = self._names[MAX_ROWS:]
+        infos = yield from get_many(self._keys, part)
         return infos.values()
 
 
-def _read_names(
-    keys: Keys, cursors: dict[int, str], limit: int, *, is_sorted: bool = False
-) -> Flow[tuple[int, list[IndexEntry]]]:
-    """Read about `limit` names of some buckets in one round trip, and move their cursors on.
+class _Names(NamedTuple):
+    """A part of the index."""
 
-    A bucket that has no more names is removed from the cursors. A name can be found twice.
+    cursor: str
+    """The cursor of the next part, or `FIRST_CURSOR` at the end."""
 
-    Returns:
-        How many locks of these buckets are held, and the names. If they are sorted, the names of
-        each bucket are in order.
-    """
-    order, of_each = "sorted" if is_sorted else "scan", limit // len(cursors)
-    calls = [
-        Call(NAMES, keys.of_bucket(bucket), (order, of_each, cursor, conf.history))
-        for bucket, cursor in cursors.items()
-    ]
-    replies = yield Batch(tuple(calls), REPLY_TIMEOUT_SECONDS)
-    total = 0
-    entries: list[IndexEntry] = []
-    parsed = parse_replies(replies)
+    total: int
+    """How many locks are held."""
+
+    entries: list[IndexEntry]
+    """The names. A name can also be in another part."""
+
+
+def _read_names(keys: Keys, cursor: str, limit: int, *, is_sorted: bool = False) -> Flow[_Names]:
+    """Read about `limit` names in one round trip, in order if `is_sorted`."""
+    order = "sorted" if is_sorted else "scan"
+    args = (order, limit, cursor, conf.history)
+    reply = yield Call(NAMES, keys.all, args, limit=REPLY_TIMEOUT_SECONDS)
+    [parsed] = parse_replies([reply])
     with valid_reply():
-        for bucket, (cursor, held, names) in zip([*cursors], parsed, strict=True):
-            total += int(held)
-            entries += [(float(expires), bucket, str(name)) for name, expires in names]
-            cursors[bucket] = str(cursor)
-            if cursor == "0":
-                del cursors[bucket]
-    return total, entries
+        following, total, names = parsed
+        entries = [(float(expires), str(name)) for name, expires in names]
+        return _Names(str(following), int(total), entries)
 
 
 def lock_rows(locks: Sequence[LockKeys], reply_timeout: float | None = None) -> Call:
-    """Return the call that reads locks of one bucket."""
+    """Return the call that reads some locks."""
     of_locks = [key for lock in locks for key in (lock.lock, lock.queue, lock.waiting)]
     keys = (*of_locks, locks[0].inboxes, locks[0].history)
     return Call(ROWS, keys, (conf.history,), limit=reply_timeout)

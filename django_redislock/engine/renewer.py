@@ -9,7 +9,6 @@ import asyncio
 import logging
 import math
 import os
-import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -21,15 +20,15 @@ from weakref import WeakKeyDictionary, WeakValueDictionary, ref
 
 from .. import clock
 from ..backends import Server
-from ..backends.dedicated import DedicatedClient, aclose, close
 from ..identity import is_alive
 from ..text import error_text
 from . import background_task, protocol
 from .events import InterruptSafeEvent
 from .leases import Lease, should_renew
 from .operations import Flow
-from .runners import arun_dedicated, run_dedicated
+from .runners import arun, run
 from .timing import GRANT_POLL_SECONDS
+from .transport import LoopLink, ThreadLink
 
 logger = logging.getLogger("django_redislock")
 
@@ -82,7 +81,6 @@ class Renewer:
         self._to_release: dict[tuple[str, str], Lease] = {}
         self._wakes_at = math.inf
         self._last_grant = -math.inf
-        self._dedicated = DedicatedClient()
 
     def wake(self) -> None:
         """Wake the renewer, or start it. Raises `RuntimeError` if no thread can be started."""
@@ -229,6 +227,7 @@ class ThreadRenewer(Renewer):
 
     def __init__(self, server: Server) -> None:
         super().__init__(server)
+        self._link = ThreadLink(size=1)
         self._wakeup = InterruptSafeEvent()
         self._starting = threading.RLock()  # re-entrant, because a signal handler may acquire
         self._in_round = threading.Lock()
@@ -254,8 +253,7 @@ class ThreadRenewer(Renewer):
             except BaseException:  # on_lost may raise anything, and this thread continues
                 logger.exception("Renewal failed unexpectedly, will retry")
         with self._in_round:
-            if client := self._dedicated.take():
-                close(client)
+            self._link.close()
 
     def _ends(self) -> bool:
         with self._starting:
@@ -268,7 +266,7 @@ class ThreadRenewer(Renewer):
         with self._in_round:
             for batch in self.batches():
                 try:
-                    results = run_dedicated(self._dedicated, self.server.client, batch.flow)
+                    results = run(self.server.client, batch.flow, self._link)
                 except Exception as error:
                     results = zip(batch.leases, repeat(error))
                 batch.apply(results)
@@ -287,6 +285,7 @@ class AsyncRenewer(Renewer):
     def __init__(self, server: Server) -> None:
         super().__init__(server)
         self.loop = asyncio.get_running_loop()
+        self._link = LoopLink()
         self._wakeup = asyncio.Event()
 
     def wake(self) -> None:
@@ -299,9 +298,7 @@ class AsyncRenewer(Renewer):
         try:
             await self._rounds()
         finally:
-            is_closed = isinstance(sys.exception(), GeneratorExit)  # then nothing can be awaited
-            if not is_closed and (client := self._dedicated.take()):
-                await aclose(client)
+            self._link.close()
 
     async def _rounds(self) -> None:
         while True:
@@ -332,15 +329,15 @@ class AsyncRenewer(Renewer):
         for batch in self.batches():
             try:
                 client = await self.server.async_client()
-                results = await arun_dedicated(self._dedicated, client, batch.flow)
+                results = await arun(client, batch.flow, self._link)
             except Exception as error:
                 results = zip(batch.leases, repeat(error))
             batch.apply(results)
         self.report_expired()
 
 
-RenewerKey: TypeAlias = tuple[Server, int | None, int]
-"""A server, or a bucket of a Cluster, and `min_replicas`. Each of them can fail alone."""
+RenewerKey: TypeAlias = tuple[Server, int]
+"""A server, and `min_replicas`. Each of them can fail alone."""
 
 # Weak values: a renewer exists as long as a lease, a caller or a running thread refers to it.
 _thread_renewers: WeakValueDictionary[tuple[int, RenewerKey], ThreadRenewer] = (
@@ -353,27 +350,25 @@ _loop_renewers: WeakKeyDictionary[
 _creating = threading.RLock()  # re-entrant, because a signal handler may acquire
 
 
-def thread_renewer(server: Server, name: str, min_replicas: int = 0) -> ThreadRenewer:
+def thread_renewer(server: Server, min_replicas: int = 0) -> ThreadRenewer:
     """Return the renewer for a lock that a thread or greenlet of this process holds."""
     # The pid, because a renewer's thread is not in a forked child, and uWSGI forks without
     # Python's hooks.
-    part = server.part_of(name) if server.keys.has_nodes else None
-    key = os.getpid(), (server, part, min_replicas)
+    key = os.getpid(), (server, min_replicas)
     if renewer := _thread_renewers.get(key):
         return renewer
     with _creating:
         return _thread_renewers.setdefault(key, ThreadRenewer(server))
 
 
-def loop_renewer(server: Server, name: str, min_replicas: int = 0) -> AsyncRenewer:
+def loop_renewer(server: Server, min_replicas: int = 0) -> AsyncRenewer:
     """Return the renewer for a lock that a task of the running event loop holds."""
     for reference in _loop_renewers.keyrefs():  # a copy, because other threads add their loops
         if (loop := reference()) and loop.is_closed():
             _loop_renewers.pop(loop, None)  # its connections would keep it alive
     loop = asyncio.get_running_loop()
     of_loop = _loop_renewers.get(loop) or _loop_renewers.setdefault(loop, WeakValueDictionary())
-    part = server.part_of(name) if server.keys.has_nodes else None
-    key = server, part, min_replicas
+    key = server, min_replicas
     return of_loop.get(key) or of_loop.setdefault(key, AsyncRenewer(server))
 
 

@@ -12,10 +12,9 @@ from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
 from django.core.exceptions import ImproperlyConfigured
-from redis.exceptions import ConnectionError, NoScriptError, ResponseError
+from redis.exceptions import NoScriptError, ResponseError
 
-from ..backends import AsyncClient, Client, Nodes, Server
-from ..backends.dedicated import DedicatedClient, aclose, close, dedicated
+from ..backends import AsyncClient, Client, Server
 from ..exceptions import LockError
 from ..keys import LockKeys
 from . import transport
@@ -33,16 +32,26 @@ from .operations import (
     Sleep,
     Wait,
 )
-from .timing import CLEANUP_TIMEOUT_SECONDS, REPLICA_WAIT_SECONDS
-from .transport import is_exhausted, node_for_key
+from .timing import (
+    CLEANUP_TIMEOUT_SECONDS,
+    REPLICA_SHARE_OF_LIMIT,
+    REPLICA_WAIT_SECONDS,
+    REPLY_TIMEOUT_SECONDS,
+)
+from .transport import LoopLink, ThreadLink
 
 T = TypeVar("T")
 
 
-def run(client: Client, flow: Flow[T]) -> T:
+def run(client: Client, flow: Flow[T], link: ThreadLink | None = None) -> T:
     """Run a flow, and return its result.
 
     An exception of an operation is raised inside the flow, and so is an interrupt.
+
+    Args:
+        client: The client of the server.
+        flow: The flow.
+        link: The connections to use. None means those that all callers share.
     """
     reply: Any = None
     error: BaseException | None = None
@@ -50,7 +59,7 @@ def run(client: Client, flow: Flow[T]) -> T:
         while True:
             try:
                 op = flow.send(reply) if error is None else flow.throw(error)
-                reply, error = _perform(client, op), None
+                reply, error = _perform(client, op, link), None
             except StopIteration as stop:
                 result: T = stop.value
                 return result
@@ -64,7 +73,7 @@ def run(client: Client, flow: Flow[T]) -> T:
         error = None
 
 
-async def arun(client: AsyncClient, flow: Flow[T]) -> T:
+async def arun(client: AsyncClient, flow: Flow[T], link: LoopLink | None = None) -> T:
     """Async version of `run()`.
 
     If the task is cancelled during an urgent call, the flow gets the reply first, and then the
@@ -81,7 +90,7 @@ async def arun(client: AsyncClient, flow: Flow[T]) -> T:
                     continue
                 op = replace(op, limit=min(op.limit or math.inf, CLEANUP_TIMEOUT_SECONDS))
             try:
-                reply = await _aperform(client, op)
+                reply = await _aperform(client, op, link)
             except _CancelledDuringCall as late:
                 cancelled = True
                 op = flow.send(late.reply)
@@ -100,34 +109,18 @@ async def arun(client: AsyncClient, flow: Flow[T]) -> T:
         raise
 
 
-def run_dedicated(own: DedicatedClient, shared: Client, flow: Flow[T]) -> T:
-    """Run a flow on the dedicated client that belongs to `shared`."""
-    client, old = own.client_for(shared)
-    if old:
-        close(old)
-    return run(client, flow)
-
-
-async def arun_dedicated(own: DedicatedClient, shared: AsyncClient, flow: Flow[T]) -> T:
-    """Async version of `run_dedicated()`."""
-    client, old = own.client_for(shared)
-    if old:
-        await aclose(old)
-    return await arun(client, flow)
-
-
 class _CancelledDuringCall(asyncio.CancelledError):
     def __init__(self, reply: Any) -> None:
         super().__init__()
         self.reply = reply
 
 
-def _perform(client: Client, op: Op) -> Any:
+def _perform(client: Client, op: Op, link: ThreadLink | None) -> Any:
     match op:
         case Call():
-            return _call(client, op)
+            return _call(client, op, link)
         case Batch():
-            return _batch(client, op)
+            return _batch(client, op, link)
         case Join():
             return _thread_inbox(client, op.keys).join(op.keys, op.token)
         case Wait():
@@ -136,17 +129,17 @@ def _perform(client: Client, op: Op) -> Any:
         case Sleep():
             return time.sleep(op.seconds)
         case RawCommands():
-            return transport.call(node_for_key(client, op.key), op.commands, op.limit)
+            return transport.call(client, op.commands, op.limit, link=link)
         case Gather():
             return _run_concurrently(op.flows)
 
 
-async def _aperform(client: AsyncClient, op: Op) -> Any:
+async def _aperform(client: AsyncClient, op: Op, link: LoopLink | None) -> Any:
     match op:
         case Call():
-            return await (_acall_urgent if op.urgent else _acall)(client, op)
+            return await (_acall_urgent if op.urgent else _acall)(client, op, link)
         case Batch():
-            return await _abatch(client, op)
+            return await _abatch(client, op, link)
         case Join():
             return _loop_inbox(client, op.keys).join(op.keys, op.token)
         case Wait():
@@ -155,7 +148,7 @@ async def _aperform(client: AsyncClient, op: Op) -> Any:
         case Sleep():
             return await asyncio.sleep(op.seconds)
         case RawCommands():
-            return await transport.acall(node_for_key(client, op.key), op.commands, op.limit)
+            return await transport.acall(client, op.commands, op.limit, link=link)
         case Gather():
             flows = [_arun_on_server(server, flow) for server, flow in op.flows]
             return _checked(await asyncio.gather(*flows, return_exceptions=True))
@@ -171,77 +164,48 @@ os.register_at_fork(after_in_child=_loop_inboxes.clear)
 
 def _thread_inbox(client: Client, keys: LockKeys) -> ThreadInbox:
     """Return the inbox of the threads of this process for a lock."""
-    if isinstance(client, Nodes):
-        # Not in the dictionary, because the reader refers to the client.
-        inboxes: dict[Any, ThreadInbox] = client.inboxes
-    else:
-        inboxes = _thread_inboxes.setdefault(client.connection_pool, {})
+    inboxes = _thread_inboxes.setdefault(_owner(client), {})
     # The pid, because uWSGI forks without Python's hooks.
-    key = os.getpid(), keys.inbox_group
-    return inboxes.get(key) or inboxes.setdefault(
-        key, ThreadInbox(keys.inbox_group, run_dedicated)
-    )
+    key = os.getpid(), keys.inboxes
+    return inboxes.get(key) or inboxes.setdefault(key, ThreadInbox(keys.inboxes, run))
 
 
 def _loop_inbox(client: AsyncClient, keys: LockKeys) -> LoopInbox:
     """Return the inbox of the tasks of the running event loop for a lock."""
-    if isinstance(client, Nodes):
-        inboxes = client.inboxes
-    else:
-        inboxes = _loop_inboxes.setdefault(client.connection_pool, {})
-    inbox = inboxes.get(keys.inbox_group)
+    inboxes = _loop_inboxes.setdefault(_owner(client), {})
+    inbox = inboxes.get(keys.inboxes)
     if inbox is None or inbox.loop is not asyncio.get_running_loop():
-        inbox = inboxes[keys.inbox_group] = LoopInbox(keys.inbox_group, arun_dedicated)
+        inbox = inboxes[keys.inboxes] = LoopInbox(keys.inboxes, arun)
     return inbox
+
+
+def _owner(client: Any) -> Any:
+    # Not the client itself, because many clients can share a pool.
+    return getattr(client, "connection_pool", client)
 
 
 # A call, and a batch of calls
 
 
-def _call(client: Client, call: Call) -> Any:
-    urgent, once = call.urgent, call.once
-    rest: Command = len(call.keys), *call.keys, *call.args
-    command: Command = "EVALSHA", call.script.sha, *rest
-    try:
-        [reply] = transport.call(client, [command], call.limit, urgent=urgent, once=once)
-    except ConnectionError as error:
-        # Others may use all connections of the pool, and wait for this release. So it does not
-        # wait for them: nothing renews its lease any more.
-        extra = dedicated(client) if call.urgent and is_exhausted(error) else client
-        if extra is client:
-            raise
-        try:
-            return _call(extra, replace(call, urgent=False))
-        finally:
-            close(extra)
+def _call(client: Client, call: Call, link: ThreadLink | None) -> Any:
+    [command] = _by_digest([call])
+    [reply] = transport.call(client, [command], call.limit, once=call.once, link=link)
     if isinstance(reply, NoScriptError):  # after a restart or SCRIPT FLUSH
-        command = "EVAL", call.script.source, *rest
-        [reply] = transport.call(client, [command], call.limit, urgent=urgent, once=once)
-    if isinstance(reply, ResponseError):
-        try:
-            raise reply
-        finally:
-            del reply  # see `run()`
-    return reply
+        [command] = _by_source([call])
+        [reply] = transport.call(client, [command], call.limit, once=call.once, link=link)
+    return _checked_reply(reply)
 
 
-async def _acall(client: AsyncClient, call: Call) -> Any:
-    urgent, once = call.urgent, call.once
-    rest: Command = len(call.keys), *call.keys, *call.args
-    command: Command = "EVALSHA", call.script.sha, *rest
-    try:
-        [reply] = await transport.acall(client, [command], call.limit, urgent=urgent, once=once)
-    except ConnectionError as error:
-        extra = dedicated(client) if call.urgent and is_exhausted(error) else client  # see `_call`
-        if extra is client:
-            raise
-        try:
-            return await _acall(extra, replace(call, urgent=False))
-        finally:
-            await aclose(extra)
+async def _acall(client: AsyncClient, call: Call, link: LoopLink | None) -> Any:
+    [command] = _by_digest([call])
+    [reply] = await transport.acall(client, [command], call.limit, once=call.once, link=link)
     if isinstance(reply, NoScriptError):
-        command = "EVAL", call.script.source, *rest
-        [reply] = await transport.acall(client, [command], call.limit, urgent=urgent, once=once)
+        [command] = _by_source([call])
+        [reply] = await transport.acall(client, [command], call.limit, once=call.once, link=link)
+    return _checked_reply(reply)
+
+
+def _checked_reply(reply: Any) -> Any:
     if isinstance(reply, ResponseError):
         try:
             raise reply
@@ -250,21 +214,22 @@ async def _acall(client: AsyncClient, call: Call) -> Any:
     return reply
 
 
-def _batch(client: Client, batch: Batch) -> list[Any]:
-    wait = _wait_for_replicas(client, batch) if batch.replicas else []
-    replies = transport.call(client, [*_by_digest(batch.calls), *wait], batch.limit)
+def _batch(client: Client, batch: Batch, link: ThreadLink | None) -> list[Any]:
+    wait, limit = _wait_for_replicas(batch)
+    replies = transport.call(client, [*_by_digest(batch.calls), *wait], limit, link=link)
     if NoScriptError in map(type, replies):  # calls that were executed may be repeated
-        replies = transport.call(client, [*_by_source(batch.calls), *wait], batch.limit)
+        replies = transport.call(client, [*_by_source(batch.calls), *wait], limit, link=link)
     if not batch.apart:
         _raise_first(replies)
     return replies
 
 
-async def _abatch(client: AsyncClient, batch: Batch) -> list[Any]:
-    wait = _wait_for_replicas(client, batch) if batch.replicas else []
-    replies = await transport.acall(client, [*_by_digest(batch.calls), *wait], batch.limit)
+async def _abatch(client: AsyncClient, batch: Batch, link: LoopLink | None) -> list[Any]:
+    wait, limit = _wait_for_replicas(batch)
+    replies = await transport.acall(client, [*_by_digest(batch.calls), *wait], limit, link=link)
     if NoScriptError in map(type, replies):  # calls that were executed may be repeated
-        replies = await transport.acall(client, [*_by_source(batch.calls), *wait], batch.limit)
+        commands = [*_by_source(batch.calls), *wait]
+        replies = await transport.acall(client, commands, limit, link=link)
     if not batch.apart:
         _raise_first(replies)
     return replies
@@ -289,31 +254,35 @@ def _by_source(calls: Iterable[Call]) -> list[Command]:
     return [("EVAL", call.script.source, len(call.keys), *call.keys, *call.args) for call in calls]
 
 
-def _wait_for_replicas(client: Any, batch: Batch) -> list[Command]:
-    """The command that counts the replicas that have the writes before it on its connection."""
+def _wait_for_replicas(batch: Batch) -> tuple[list[Command], float | None]:
+    """Return the command that counts the replicas that have the writes before it on its
+    connection, and the limit of the request."""
+    if not batch.replicas:
+        return [], batch.limit
     seconds = REPLICA_WAIT_SECONDS
-    if batch.limit is not None:
-        seconds = min(seconds, batch.limit * transport.SERVER_SHARE_OF_TIMEOUT)
-    seconds = transport.below_timeout(node_for_key(client, batch.calls[0].keys[0]), seconds)
-    return [("WAIT", batch.replicas, max(1, round(seconds * 1000)))]  # 0 would wait indefinitely
+    limit = batch.limit
+    if limit is None:  # the client's own limit may be shorter than the wait
+        limit = seconds + REPLY_TIMEOUT_SECONDS
+    seconds = min(seconds, limit * REPLICA_SHARE_OF_LIMIT)
+    return [("WAIT", batch.replicas, max(1, round(seconds * 1000)))], limit  # 0 has no limit
 
 
 # Urgent calls in a task that is cancelled
 
 
-async def _acall_urgent(client: AsyncClient, call: Call) -> Any:
+async def _acall_urgent(client: AsyncClient, call: Call, link: LoopLink | None) -> Any:
     """Make a call. If the task is cancelled, make it once more to learn the reply.
 
     That takes at most `CLEANUP_TIMEOUT_SECONDS`, and a second cancellation ends it.
     """
     try:
-        return await _acall(client, call)
+        return await _acall(client, call, link)
     except asyncio.CancelledError as cancelled:
         if call.once:
             raise
         limit = min(call.limit or CLEANUP_TIMEOUT_SECONDS, CLEANUP_TIMEOUT_SECONDS)
         try:
-            reply = await _acall(client, replace(call, limit=limit))
+            reply = await _acall(client, replace(call, limit=limit), link)
         except Exception:
             raise cancelled from None
         raise _CancelledDuringCall(reply) from cancelled

@@ -105,7 +105,7 @@ def release(
 def heartbeat(
     locks: Sequence[LockKeys], inbox: str, epoch: int, tokens_by_lock: Iterable[Sequence[str]]
 ) -> Call:
-    """Keep the waiters of an inbox alive. `locks` share a bucket."""
+    """Keep the waiters of an inbox alive."""
     first = locks[0]
     of_locks = [key for each in locks for key in (each.lock, each.queue, each.waiting)]
     keys = (first.index, first.inboxes, first.locks, *of_locks, first.history)
@@ -114,7 +114,7 @@ def heartbeat(
 
 
 def renew(locks: Sequence[LockKeys], mode: RenewMode, leases: Sequence[tuple[str, float]]) -> Call:
-    """Renew locks of one bucket. `leases` has the token and the seconds for each lock."""
+    """Renew locks. `leases` has the token and the seconds for each lock."""
     first = locks[0]
     keys = (first.index, first.locks, *[each.lock for each in locks], first.history)
     wanted = " ".join([f"{token} {seconds * 1000:.0f}" for token, seconds in leases])

@@ -39,3 +39,18 @@ within `WAITER_TTL_SECONDS`, or they lose their places."""
 
 REPLICA_WAIT_SECONDS = 1.0
 """The wanted number of replicas must confirm a write within this time."""
+
+MIN_REPLY_SECONDS = 0.25
+"""A reply may take this long, however long it took to get a connection."""
+
+CONNECT_TIMEOUT_SECONDS = 5.0
+"""How long an event loop tries to connect. Redis may accept a connection and then not reply."""
+
+FREE_CONNECTION_POLL_SECONDS = 0.05
+"""A thread that waits for a free connection looks for one this often, in case it was not woken."""
+
+POLL_INTERVAL_SECONDS = 0.005
+"""Between two attempts to get what another thread or server is about to release."""
+
+REPLICA_SHARE_OF_LIMIT = 0.8
+"""The server may wait for its replicas for this part of the time that a reply may take."""

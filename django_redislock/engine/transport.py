@@ -1,61 +1,38 @@
 """Send commands in one round trip and read their replies, in sync and async code.
 
-Only the public API of redis-py is used: a connection of the client's pool, because only there can
-the wait for a reply be limited. An error that Redis replies with is a value like other replies.
+A thread takes a connection, sends, reads, and puts the connection back. The tasks of an event loop
+share one connection: they send as many requests as they like, and the replies come in order. Both
+use connections of their own, and no pool of redis-py: `backends.endpoints` says why.
+
+Only the public API of redis-py is used. An error that Redis replies with is a value like other
+replies.
 """
 
 import asyncio
-import math
 import os
+import queue
 import socket
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from copy import copy
 from functools import partial
-from inspect import Parameter, signature
-from itertools import islice
 from typing import Any
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, ref
 
-from redis import ConnectionPool
-from redis.exceptions import ConnectionError, MaxConnectionsError, RedisError, ResponseError
+from redis.exceptions import ConnectionError, RedisError, ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from ..backends import AsyncClient, Client, Nodes
-from ..backends.cluster import AsyncNode, is_readonly, key_of, route
-from .gate import LoopGate, loop_gates, new_slots, slots_to_try, thread_slots
-from .helper_threads import can_be_interrupted, run_apart
+from ..backends import AsyncClient, Client, Endpoint, SlotOwner
+from ..backends.cluster import follow_redirects, is_readonly
+from ..conf import conf
+from . import background_task, helper_threads
 from .operations import Command
 from .patches import check_patches, seen
 from .time_limits import within
-
-POOL_WAIT_SECONDS = 2.0
-"""Seconds to wait for a connection if all that a pool may have are in use."""
-
-POLL_INTERVAL_SECONDS = 0.005
-"""Seconds between two attempts to get what another thread or server is about to release."""
-
-MIN_REPLY_SECONDS = 0.25
-"""Seconds that Redis has to reply, however long it took to get a connection."""
-
-RESPONSIVE_SECONDS = 0.1
-"""Seconds after a reply for which Redis counts as responsive, so that connecting has no limit."""
-
-SERVER_SHARE_OF_TIMEOUT = 0.8
-"""The part of the client's `socket_timeout` for which the server may let a command wait."""
-
-POOL_EXHAUSTED = "Too many connections", "No connection available"
-"""Beginnings of the errors of a pool and of a blocking pool whose connections are all in use."""
-
-# Before redis-py 5.3 `get_connection()` requires the name of a command; later it is deprecated.
-_COMMAND_NAME = (
-    ("EVALSHA",)
-    if signature(ConnectionPool.get_connection).parameters["command_name"].default
-    is Parameter.empty
-    else ()
-)
+from .timing import CONNECT_TIMEOUT_SECONDS, FREE_CONNECTION_POLL_SECONDS, MIN_REPLY_SECONDS
 
 
 def call(
@@ -63,19 +40,18 @@ def call(
     commands: Sequence[Command],
     limit: float | None = None,
     *,
-    urgent: bool = False,
     once: bool = False,
+    link: "ThreadLink | None" = None,
 ) -> list[Any]:
     """Send commands and return their replies.
 
     Args:
-        client: A client of redis-py, or `Nodes`.
-        commands: The commands. A command without a key goes to the node of the one before it.
-        limit: Seconds to wait for the replies, and to connect. `None` leaves both, and whether to
-            try again, to the client.
-        urgent: Whether not to wait if all connections of the pool are in use. Other calls wait for
-            `POOL_WAIT_SECONDS`. In asyncio, an urgent call also comes before other calls.
+        client: A client of redis-py, or the `SlotOwner` of a Cluster.
+        commands: The commands.
+        limit: Seconds to wait for a connection, to connect, and to wait for the replies. None
+            leaves that, and whether to try again, to the options of the client.
         once: Whether the commands must not be sent again if the connection breaks.
+        link: The connections to use. None means those that all callers share.
 
     Returns:
         A reply for each command: bytes, integers, lists, or an error that Redis replied with.
@@ -84,105 +60,25 @@ def call(
         redis.exceptions.ConnectionError, redis.exceptions.TimeoutError: Redis did not reply.
         ImproperlyConfigured: gevent has patched this process in part, or too late.
     """
-    if isinstance(client, Nodes):
-        return _call_nodes(client, commands, limit, urgent, once)
     if seen.get_ident is not threading.get_ident or seen.socket_class is not socket.socket:
         check_patches()
-    loan = Loan()
-    loan.pool = client.connection_pool
-    try:
-        return _call_server(loan, commands, limit, urgent, once)
-    finally:
-        # An interrupt can strike anywhere, also at the end of `_call_server`.
-        if loan or loan.slot or not loan.has_ended:
-            loan.end()
-
-
-def _call_server(
-    loan: "Loan", commands: Sequence[Command], limit: float | None, urgent: bool, once: bool
-) -> list[Any]:
-    pool = loan.pool
-    slots = thread_slots.get(pool) or new_slots(pool)
-    keeps = getattr(pool, "keeps", False) and not once
+    if link is None:
+        link = _shared_link(_thread_links, client, ThreadLink)
     deadline = None if limit is None else time.monotonic() + limit
+    if not isinstance(client, SlotOwner):
+        return link.connections(client).call(commands, deadline, once=once)
+    steps = follow_redirects(client, commands, deadline)
     try:
-        for slot in slots:
-            loan.slot = slot
-            if slot.acquire(blocking=False):
-                break
-        else:
-            longest = POOL_WAIT_SECONDS if limit is None else limit
-            for slot, seconds in slots_to_try(slots, longest):
-                loan.slot = slot
-                if slot.acquire(timeout=seconds):
-                    break
-        if keeps:
-            try:  # noqa: SIM105  suppress() costs more
-                loan.extend(islice(iter(pool.kept.pop, None), 1))
-            except IndexError:
-                pass
-        if loan and loan[0].pid != os.getpid():  # of the parent process
-            loan.give_back()
-        replies: list[Any]
+        pause, node, sent = next(steps)
         while True:
-            was_kept = bool(loan)
-            if not was_kept:
-                loan.take(deadline, urgent=urgent)
-            connection = loan[0]
-            loan.has_unread_reply = True
-            try:
-                if deadline is None and not once:
-                    replies = connection.retry.call_with_retry(
-                        partial(_attempt, connection, commands),
-                        lambda error, broken=connection: broken.disconnect(),
-                    )
-                else:
-                    replies = _attempt(connection, commands, deadline)
-                break
-            except ConnectionError:
-                if not was_kept:
-                    raise
-                loan.give_back()  # the server may have closed it
-        loan.has_unread_reply = False
-        if deadline is not None:
-            _last_replies[pool] = time.monotonic()
-        for reply in replies:
-            if isinstance(reply, ResponseError) and is_readonly(reply):
-                keeps = False
-                connection.disconnect()  # new connections may lead to the new primary
-                _run_safely(partial(_disconnect_idle, pool))
-        # redis-py marks connections to a server that will be replaced.
-        if keeps and not getattr(connection, "should_reconnect", bool)():
-            pool.kept.extend(islice(iter(loan.pop, None), 1))
-        return replies
-    finally:
-        loan.has_ended = True
-        if loan:
-            loan.give_back()
-        if loan.slot:
-            try:  # noqa: SIM105  an interrupt in the code of suppress() would keep the slot
-                loan.slot.release()
-            except RuntimeError:  # after an interrupt or a timeout it can be free
-                pass
-            loan.slot = None
-
-
-def _call_nodes(
-    nodes: Nodes, commands: Sequence[Command], limit: float | None, urgent: bool, once: bool
-) -> list[Any]:
-    deadline = None if limit is None else time.monotonic() + limit
-    steps, replies = route(nodes, commands, deadline), None
-    try:
-        while True:
-            pause, node, sent = steps.send(replies)
             time.sleep(pause)
-            left = None if deadline is None else deadline - time.monotonic()
-            replies = call(node, sent, left, urgent=urgent, once=once) if node else None
+            replies = link.connections(node).call(sent, deadline, once=once)
+            pause, node, sent = steps.send(replies)
     except StopIteration as end:
-        routed: list[Any] = end.value
-        return routed
+        followed: list[Any] = end.value
+        return followed
     except (ConnectionError, RedisTimeoutError):
-        nodes.refresh()
+        client.refresh()
         raise
 
 
@@ -191,62 +87,41 @@ async def acall(
     commands: Sequence[Command],
     limit: float | None = None,
     *,
-    urgent: bool = False,
     once: bool = False,
+    link: "LoopLink | None" = None,
 ) -> list[Any]:
-    """Async version of `call()`. With `once`, the client does not try again either."""
-    task = asyncio.current_task()
-    cancellations = task.cancelling() if task else 0
-    exchange: Any = _acall_nodes if isinstance(client, Nodes) else _acall_server
-    has_reply = False
+    """Async version of `call()`."""
+    if link is None:
+        link = _shared_link(_loop_links, client, LoopLink)
+        if link.loop is not asyncio.get_running_loop():
+            link = _loop_links[_owner(client)] = LoopLink()
+    if not isinstance(client, SlotOwner):
+        return await link.connection(client).call(commands, limit, once=once)
+    deadline = None if limit is None else time.monotonic() + limit
+    steps = follow_redirects(client, commands, deadline)
     try:
-        first = client.client_for(key_of(commands[0])) if isinstance(client, Nodes) else client
-        pool = first.connection_pool
-        gate = loop_gates.get(pool) or loop_gates.setdefault(pool, LoopGate(pool.max_connections))
-        await gate.enter(limit, is_urgent=urgent)
-        try:
-            reply = exchange(client, commands, once, urgent)
-            replies: list[Any] = await (reply if limit is None else within(limit, reply))
-            has_reply = True
-        finally:
-            gate.leave(has_reply=has_reply)
-    except (ConnectionError, RedisTimeoutError, TimeoutError) as error:
-        if isinstance(client, Nodes):
-            client.refresh()
-        if isinstance(error, TimeoutError):
-            raise RedisTimeoutError("Redis did not respond in time") from error
-        raise
-    if task and task.cancelling() > cancellations:
-        # redis-py can send by asyncio.wait_for(), which on Python 3.11 can swallow a cancellation.
-        raise asyncio.CancelledError
-    return replies
-
-
-async def _acall_nodes(
-    nodes: Nodes, commands: Sequence[Command], once: bool, urgent: bool
-) -> list[Any]:
-    may_repeat = not once
-    while True:
-        steps, replies = route(nodes, commands, None), None
-        try:
-            while True:
-                pause, node, sent = steps.send(replies)
+        pause, node, sent = next(steps)
+        while True:
+            if pause:
                 await asyncio.sleep(pause)
-                replies = await _acall_server(node, sent, once, urgent) if node else None
-        except StopIteration as end:
-            routed: list[Any] = end.value
-            return routed
-        except ConnectionError as error:
-            # An idle connection was closed, or a refresh of the slots closed it while it was in
-            # use. The node may no longer be the right one.
-            if not may_repeat or is_exhausted(error):
-                raise
-            may_repeat = False
+            left = None if deadline is None else deadline - time.monotonic()
+            replies = await link.connection(node).call(sent, left, once=once)
+            pause, node, sent = steps.send(replies)
+    except StopIteration as end:
+        followed: list[Any] = end.value
+        return followed
+    except (ConnectionError, RedisTimeoutError):
+        client.refresh()
+        raise
 
 
-def node_for_key(client: Any, key: str) -> Any:
-    """Return the client of the server that has a key, if several servers share the keys."""
-    return client.client_for(key) if isinstance(client, Nodes) else client
+def _owner(client: Any) -> Any:
+    return getattr(client, "connection_pool", client)
+
+
+def _shared_link(links: Any, client: Any, make: Callable[[], Any]) -> Any:
+    owner = _owner(client)
+    return links.get(owner) or links.setdefault(owner, make())
 
 
 def _pack(commands: Sequence[Command]) -> bytes:
@@ -264,20 +139,178 @@ def _pack(commands: Sequence[Command]) -> bytes:
     return "".join(parts).encode()
 
 
-# Sync
+# Threads
 
 
-def _attempt(
-    connection: Any, commands: Sequence[Command], deadline: float | None = None
-) -> list[Any]:
+class ThreadLink:
+    """The connections of one user, such as all callers or the renewal, to the servers of a client.
+
+    Args:
+        size: The maximum number of connections to each server. None means that of the settings.
+    """
+
+    def __init__(self, size: int | None = None) -> None:
+        self._size = size
+        self._by_node: WeakKeyDictionary[Any, ThreadConnections] = WeakKeyDictionary()
+
+    def connections(self, node: Any) -> "ThreadConnections":
+        """Return the connections to the server of a client."""
+        pool = node.connection_pool
+        found = self._by_node.get(pool)
+        if found is None or found.pid != os.getpid():  # uWSGI forks without Python's hooks
+            found = self._by_node[pool] = ThreadConnections(Endpoint(node), self._size)
+        return found
+
+    def close(self) -> None:
+        """Close the connections that are not in use."""
+        for connections in list(self._by_node.values()):
+            connections.close()
+
+
+_thread_links: WeakKeyDictionary[Any, ThreadLink] = WeakKeyDictionary()
+"""The connections that all threads share. The key is the pool of a client, or a `SlotOwner`."""
+
+
+class _Slot:
+    """The right to one connection, and the connection if it is not in use.
+
+    A thread that takes a slot puts it back. If an interrupt keeps it from that, the slot is
+    garbage, and is replaced by a new one.
+    """
+
+    __slots__ = ("connection", "generation", "idle_since", "owner", "primary")
+
+    def __init__(self, owner: "ref[ThreadConnections]") -> None:
+        self.owner = owner
+        self.connection: Any = None
+        self.generation = 0
+        self.primary: object = None
+        self.idle_since = 0.0
+
+    def __del__(self) -> None:
+        connections = self.owner()
+        if connections is not None:
+            connections.add_slot()
+
+
+class ThreadConnections:
+    """At most a number of connections to one server. The last one that was used is the next.
+
+    Each step that changes it is a single call in C, so that no interrupt divides it.
+    """
+
+    def __init__(self, endpoint: Endpoint, size: int | None) -> None:
+        self.pid = os.getpid()
+        self._endpoint = endpoint
+        self._size = size or min(conf.max_connections, endpoint.max_connections)
+        self._generation = 0
+        self._free: deque[_Slot] = deque()
+        self._waiting: deque[None] = deque()
+        self._wakeups: queue.SimpleQueue[None] = queue.SimpleQueue()
+        for _ in range(self._size):
+            self.add_slot()
+
+    def add_slot(self) -> None:
+        self._put(_Slot(ref(self)))
+
+    def call(
+        self, commands: Sequence[Command], deadline: float | None, *, once: bool
+    ) -> list[Any]:
+        packed = _pack(commands)
+        if deadline is not None or once:
+            return self._call(packed, len(commands), deadline, once)
+        replies: list[Any] = self._endpoint.retry.call_with_retry(
+            partial(self._call, packed, len(commands), None, False), _ignore
+        )
+        return replies
+
+    def close(self) -> None:
+        """Close the connections that are not in use, and replace the others after their use."""
+        self._generation += 1
+        for slot in list(self._free):
+            connection = slot.connection
+            if connection:
+                connection.disconnect()
+
+    def _call(self, packed: bytes, count: int, deadline: float | None, once: bool) -> list[Any]:
+        slot = self._take(deadline)
+        try:
+            # While a connection is in use, only this frame has it. So whatever interrupts the
+            # frame, nobody else ever reads from the connection.
+            connection = self._usable(slot, check=once)
+            slot.connection = None
+            replies = None
+            if connection:
+                try:
+                    replies = _exchange(connection, packed, count, deadline)
+                except ConnectionError:  # the server may have closed it
+                    if once:
+                        raise
+            if replies is None:
+                slot.generation = self._generation
+                slot.primary = self._endpoint.primary
+                connection = self._connect(deadline)
+                replies = _exchange(connection, packed, count, deadline)
+            if any(map(is_readonly, replies)):  # new connections may lead to the new primary
+                connection.disconnect()
+                self.close()
+                return replies
+            slot.idle_since = time.monotonic()
+            slot.connection = connection
+            return replies
+        finally:
+            self._put(slot)
+
+    def _take(self, deadline: float | None) -> _Slot:
+        while True:
+            try:
+                return self._free.pop()
+            except IndexError:
+                pass
+            if deadline is not None and time.monotonic() > deadline:
+                raise RedisTimeoutError(
+                    f"All {self._size} connections for locks were in use until the time was over"
+                )
+            self._waiting.append(None)
+            try:
+                self._wakeups.get(timeout=FREE_CONNECTION_POLL_SECONDS)
+            except queue.Empty:
+                pass
+            finally:
+                self._waiting.pop()
+
+    def _put(self, slot: _Slot) -> None:
+        self._free.append(slot)
+        if len(self._waiting) > self._wakeups.qsize():
+            self._wakeups.put(None)
+
+    def _usable(self, slot: _Slot, *, check: bool) -> Any:
+        """Return the connection of a slot, or None if a new one is needed."""
+        connection = slot.connection
+        if connection is None:
+            return None
+        if slot.generation == self._generation and slot.primary == self._endpoint.primary:
+            is_fresh = time.monotonic() < slot.idle_since + self._endpoint.max_idle
+            if is_fresh and not (check and _is_broken(connection)):
+                return connection
+        connection.disconnect()
+        return None
+
+    def _connect(self, deadline: float | None) -> Any:
+        connection = self._endpoint.new_connection()
+        left = None if deadline is None else max(deadline - time.monotonic(), 0)
+        helper_threads.connect(connection, left)
+        return connection
+
+
+def _exchange(connection: Any, packed: bytes, count: int, deadline: float | None) -> list[Any]:
     if deadline is not None:
         # It may have passed, because this process was stopped.
         deadline = max(deadline, time.monotonic() + MIN_REPLY_SECONDS)
     try:
-        # A health check has no limit. `Loan.take` has made it.
-        connection.send_packed_command([_pack(commands)], check_health=deadline is None)
+        connection.send_packed_command([packed], check_health=False)
         replies = []
-        for _ in commands:
+        for _ in range(count):
             if deadline is not None:
                 # A signal can end the first wait too early, also if it stopped the process. A
                 # reply that has arrived by then counts.
@@ -291,106 +324,241 @@ def _attempt(
                 replies.append(error.with_traceback(None))  # its frames would keep a lock alive
         return replies
     except BaseException:
-        connection.disconnect()  # an unread reply would answer the next command
+        connection.disconnect()
         raise
 
 
-# Async
-
-
-async def _acall_server(
-    client: Any, commands: Sequence[Command], once: bool, urgent: bool
-) -> list[Any]:
-    pool = client.connection_pool
-    connection: Any = None
-    keeps, is_kept = getattr(pool, "keeps", False) and not once, False
+def _is_broken(connection: Any) -> bool:
+    """Return whether the server has closed a connection that is not in use."""
     try:
-        replies: list[Any] = []
-        if keeps and pool.kept:
-            connection = pool.kept.pop()
-            try:
-                replies = await connection.retry.call_with_retry(
-                    partial(_asend_and_read, connection, commands),
-                    lambda error: connection.disconnect(),
-                )
-            except ConnectionError:  # the server may have closed it
-                broken, connection = connection, None
-                await _arelease(pool, broken)
-        if not connection:
-            connection = await _aget_connection(pool, urgent)
-            listens = getattr(pool, "maint_notifications_enabled", None)  # see `call`
-            if once or (listens and listens() and await connection.can_read()):
-                await connection.disconnect()
-            send = _asend_and_read if isinstance(pool, AsyncNode) else _asend_on_idle
-            if once:
-                replies = await _asend_and_read(connection, commands)
-            else:
-                replies = await connection.retry.call_with_retry(
-                    partial(send, connection, commands), lambda error: connection.disconnect()
-                )
-        for reply in replies:
-            if isinstance(reply, ResponseError) and is_readonly(reply):
-                await connection.disconnect()
-                await pool.disconnect(inuse_connections=False)
-                keeps = False
-        if keeps and not getattr(connection, "should_reconnect", bool)():  # see `call`
-            is_kept = True
-            pool.kept.append(connection)
-        return replies
-    finally:
-        if connection and not is_kept:
-            await _arelease(pool, connection)
-
-
-async def _arelease(pool: Any, connection: Any, *, again: bool = True) -> None:
-    try:
-        with suppress(KeyError):  # somebody reset the pool in the meantime
-            await pool.release(connection)
-    except asyncio.CancelledError:
-        # The task may have waited for a lock of the pool. Then the connection is still in use.
-        if again:
-            task = asyncio.create_task(_arelease(pool, connection, again=False))
-            _releases.add(task)
-            task.add_done_callback(_releases.discard)
-        raise
-
-
-_releases: set["asyncio.Task[None]"] = set()
-"""References to the tasks that release connections. An event loop keeps only weak ones."""
-
-
-async def _asend_on_idle(connection: Any, commands: Sequence[Command]) -> list[Any]:
-    try:
-        return await _asend_and_read(connection, commands)
+        return bool(connection.can_read(0))
     except ConnectionError:
-        # The server had closed the idle connection, and the event loop had not noticed.
-        return await _asend_and_read(connection, commands)
+        return True
 
 
-async def _asend_and_read(connection: Any, commands: Sequence[Command]) -> list[Any]:
-    timeout = connection.socket_timeout
-    try:
-        if not connection.is_connected:
-            await connection.connect()
-        # redis-py's own limits are a task for each command and a timer for each reply, and its
-        # timer ignores that the loop may be busy.
+def _ignore(error: Exception) -> None:
+    """The connection was closed already."""
+
+
+# Tasks of an event loop
+
+
+class LoopLink:
+    """The connections of one user, such as all callers or the renewal, in one event loop."""
+
+    def __init__(self) -> None:
+        self.loop = asyncio.get_running_loop()
+        self._by_node: dict[object, LoopConnection] = {}
+
+    def connection(self, node: Any) -> "LoopConnection":
+        """Return the connection to the server of a client, or to a node of a Cluster."""
+        key = getattr(node, "name", None)
+        found = self._by_node.get(key)
+        if found is None:
+            found = self._by_node[key] = LoopConnection(Endpoint(node))
+        return found
+
+    def close(self) -> None:
+        """Close the connections. The requests under way fail."""
+        for connection in self._by_node.values():
+            connection.close()
+        self._by_node.clear()
+
+    def __del__(self) -> None:
+        # The client is garbage. Its connections would live as long as the event loop.
+        if not self.loop.is_closed():
+            with suppress(RuntimeError):  # closed by another thread at this moment
+                for connection in self._by_node.values():
+                    self.loop.call_soon_threadsafe(connection.close)
+
+
+_loop_links: WeakKeyDictionary[Any, LoopLink] = WeakKeyDictionary()
+"""The connections that all tasks share. The key is the pool of a client, or a `SlotOwner`."""
+
+
+class _Request:
+    __slots__ = ("count", "is_repeated", "packed", "replies")
+
+    def __init__(self, commands: Sequence[Command]) -> None:
+        self.packed = _pack(commands)
+        self.count = len(commands)
+        self.replies: asyncio.Future[list[Any]] = asyncio.get_running_loop().create_future()
+        self.is_repeated = False
+
+
+class LoopConnection:
+    """One connection to one server, which all tasks of an event loop use at the same time.
+
+    A background task connects and sends, and another one reads. So a task that is cancelled only
+    ignores its reply, and thousands of requests take few system calls.
+    """
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self._endpoint = endpoint
+        self._to_send: list[_Request] = []
+        self._sent: deque[_Request] = deque()
+        self._has_work = asyncio.Event()
+        self._has_sent = asyncio.Event()
+        self._sender: asyncio.Task[None] | None = None
+        self._reader: asyncio.Task[None] | None = None
+        self._last_reply = 0.0
+        self._is_closed = False
+
+    async def call(
+        self, commands: Sequence[Command], limit: float | None, *, once: bool
+    ) -> list[Any]:
+        if once:
+            # Others could break this connection, and these commands cannot be sent again.
+            alone = LoopConnection(self._endpoint)
+            try:
+                return await alone._call(commands, limit, may_repeat=False)
+            finally:
+                alone.close()
+        if limit is not None:
+            return await self._call(commands, limit)
+        replies: list[Any] = await self._endpoint.retry.call_with_retry(
+            partial(self._call, commands, self._endpoint.socket_timeout), _aignore
+        )
+        return replies
+
+    def close(self) -> None:
+        """Close the connection. The requests under way fail."""
+        self._is_closed = True
+        if self._sender:
+            self._sender.cancel()
+
+    async def _call(
+        self, commands: Sequence[Command], limit: float | None, *, may_repeat: bool = True
+    ) -> list[Any]:
+        request = _Request(commands)
+        request.is_repeated = not may_repeat
+        began = time.monotonic()
+        self._to_send.append(request)
+        self._wake_sender()
+        try:
+            return await within(limit, _result(request.replies))
+        except TimeoutError:
+            if self._last_reply < began and self._reader:
+                self._reader.cancel()  # the connection is of no use to others either
+            raise RedisTimeoutError("Redis did not respond in time") from None
+
+    def _wake_sender(self) -> None:
+        self._has_work.set()
+        if self._sender is None:
+            self._sender = background_task.start(self._send_all(), "redislock-sender")
+            self._sender.add_done_callback(self._sender_ended)
+
+    async def _send_all(self) -> None:
+        connection: Any = None
+        try:
+            while True:
+                await self._has_work.wait()
+                self._has_work.clear()
+                requests = [each for each in self._to_send if not each.replies.done()]
+                self._to_send.clear()
+                if not requests:
+                    continue
+                if self._reader is None:
+                    self._to_send = requests
+                    try:
+                        connection = await self._connect()
+                    except (RedisError, OSError) as error:
+                        self._fail(self._to_send, error)
+                        self._to_send = []
+                        continue
+                    requests, self._to_send = self._to_send, []
+                    self._reader = background_task.start(
+                        self._read_all(connection, self._endpoint.primary), "redislock-reader"
+                    )
+                self._sent.extend(requests)
+                self._has_sent.set()
+                with suppress(RedisError, OSError):  # the reader gets an error, too
+                    packed = b"".join([each.packed for each in requests])
+                    await connection.send_packed_command([packed], check_health=False)
+        finally:
+            if self._reader:
+                self._reader.cancel()
+
+    async def _connect(self) -> Any:
+        connection = self._endpoint.new_connection()
+        try:
+            async with asyncio.timeout(CONNECT_TIMEOUT_SECONDS):
+                await connection.connect()
+        except TimeoutError:
+            await connection.disconnect(nowait=True)
+            raise RedisTimeoutError("Timed out while connecting to Redis") from None
+        # redis-py's own limits are a task for each request and a timer for each reply.
         connection.socket_timeout = None
-        return await within(timeout, _aexchange(connection, commands))
-    except BaseException as error:
-        await connection.disconnect(nowait=True)  # an unread reply would answer the next command
-        if isinstance(error, TimeoutError):
-            raise RedisTimeoutError("Redis did not respond in time") from error
-        if isinstance(error, TypeError | AttributeError):  # another task closed the connection
-            raise ConnectionError("The connection was closed during a command") from error
-        raise
-    finally:
-        connection.socket_timeout = connection.socket_timeout or timeout
+        return connection
+
+    async def _read_all(self, connection: Any, primary: object) -> None:
+        problem: Exception = ConnectionError("The connection was closed during a request")
+        idle_since = time.monotonic()
+        try:
+            while True:
+                while not self._sent:
+                    self._has_sent.clear()
+                    idle_since = time.monotonic()
+                    await self._has_sent.wait()
+                now = time.monotonic()
+                if now > idle_since + self._endpoint.max_idle or primary != self._endpoint.primary:
+                    return
+                request = self._sent[0]
+                replies = await _read(connection, request.count)
+                self._sent.popleft()
+                idle_since = self._last_reply = time.monotonic()
+                if not request.replies.done():
+                    request.replies.set_result(replies)
+                if any(map(is_readonly, replies)):  # a new connection may lead to the new primary
+                    return
+        except (RedisError, OSError, TypeError, AttributeError) as error:
+            # redis-py raises the last two if the sender closed the connection after an error.
+            problem = error if isinstance(error, RedisError | OSError) else problem
+        finally:
+            self._reader_ended(problem)
+            await connection.disconnect(nowait=True)
+
+    def _reader_ended(self, problem: Exception) -> None:
+        """Send again, once, what was sent without a reply."""
+        self._reader = None
+        unanswered = [each for each in self._sent if not each.replies.done()]
+        self._sent.clear()
+        again = []
+        for request in unanswered:
+            if request.is_repeated:
+                self._fail([request], problem)
+            else:
+                request.is_repeated = True
+                again.append(request)
+        self._to_send = [*again, *self._to_send]
+        if self._is_closed:
+            self._fail(self._to_send, problem)
+        elif self._to_send:
+            self._wake_sender()
+
+    def _sender_ended(self, task: "asyncio.Task[None]") -> None:
+        self._sender = None
+        if self._is_closed:
+            self._fail(self._to_send, ConnectionError("The connection was closed"))
+        elif self._to_send:  # all tasks were cancelled, and some of them release their locks
+            self._wake_sender()
+
+    def _fail(self, requests: Sequence[_Request], error: Exception) -> None:
+        for request in requests:
+            if not request.replies.done():
+                # Each caller gets an error of its own, or they would share one traceback.
+                own = copy(error)
+                own.__cause__ = error.__cause__ or error.__context__
+                request.replies.set_exception(own)
 
 
-async def _aexchange(connection: Any, commands: Sequence[Command]) -> list[Any]:
+async def _result(replies: "asyncio.Future[list[Any]]") -> list[Any]:
+    return await replies
+
+
+async def _read(connection: Any, count: int) -> list[Any]:
     replies: list[Any] = []
-    await connection.send_packed_command(_pack(commands))
-    for _ in commands:
+    for _ in range(count):
         try:
             replies.append(await connection.read_response(disable_decoding=True))
         except ResponseError as error:
@@ -398,163 +566,5 @@ async def _aexchange(connection: Any, commands: Sequence[Command]) -> list[Any]:
     return replies
 
 
-# Connections of a pool
-
-
-def is_exhausted(error: ConnectionError) -> bool:
-    """Return whether all connections of a pool are in use. The server may well be reachable."""
-    # redis-py has a class for this error, but not all of its releases and pools use it.
-    return isinstance(error, MaxConnectionsError) or str(error).startswith(POOL_EXHAUSTED)
-
-
-class Loan(deque[Any]):
-    """The connection of a pool that a call uses, if any.
-
-    To move it from one deque to another, let `extend()` call `pop()`. That is a single call in C,
-    which no interrupt divides, so at any time exactly one of them has the connection. Other
-    threads may also append or remove it.
-    """
-
-    pool: Any
-
-    slot: "threading.Lock | None" = None
-    """The slot of the pool that the call acquired, or tries to acquire."""
-
-    has_unread_reply = False
-
-    has_ended = False
-    """Whether a connection that arrives from now on goes back to the pool at once."""
-
-    def take(self, deadline: float | None = None, *, urgent: bool = False) -> None:
-        """Take a connection of the pool that is connected.
-
-        Args:
-            deadline: When to stop connecting, on the monotonic clock. If Redis has replied within
-                `RESPONSIVE_SECONDS`, only the client's own timeouts apply.
-            urgent: Whether not to wait if all connections are in use.
-        """
-        give_up = time.monotonic() + (0 if urgent else POOL_WAIT_SECONDS)
-        self.has_unread_reply = False
-        while True:
-            try:
-                if deadline is None or _replied_just_now(self.pool):
-                    self._take_within(None)
-                else:
-                    self._take_within(max(0, deadline - time.monotonic()))
-                return
-            except ConnectionError as error:
-                if not is_exhausted(error) or time.monotonic() > min(give_up, deadline or give_up):
-                    raise
-            time.sleep(POLL_INTERVAL_SECONDS)
-
-    def _take_within(self, seconds: float | None) -> None:
-        """Take a connection by a helper thread if this thread can be interrupted, or with a limit,
-        because nothing else limits a handshake or a health check."""
-        if seconds is None and not can_be_interrupted():
-            try:
-                self._take_one(check_health=False)
-            except (RedisError, OSError):
-                raise
-            except BaseException:
-                # Even so, another thread can raise an exception in this one. It may have struck
-                # during a handshake, and the pool may have taken the connection back.
-                _disconnect_idle(self.pool)
-                raise
-            return
-
-        def take() -> None:
-            self._take_one(check_health=seconds is not None)
-            if self.has_ended:
-                self._put_back()
-
-        if not run_apart(take, seconds):
-            raise RedisTimeoutError("Timed out while connecting to Redis")
-
-    def _take_one(self, *, check_health: bool) -> None:
-        connection = self.pool.get_connection(*_COMMAND_NAME)
-        self.append(connection)
-        try:
-            if check_health:
-                connection.check_health()
-            _discard_unread_reply(self.pool, connection)
-        except BaseException:
-            self.has_unread_reply = True
-            self._put_back()
-            raise
-
-    def give_back(self) -> None:
-        """Give the connection back to the pool. If a reply is unread, disconnect it first, or the
-        reply would answer the next command."""
-        _run_safely(self._put_back)
-
-    def end(self) -> None:
-        """End a call that was interrupted while it ended."""
-        self.has_ended = True
-        if self:
-            self.give_back()
-        if self.slot:
-            with suppress(RuntimeError):
-                self.slot.release()
-
-    def _put_back(self) -> None:
-        with suppress(IndexError):  # another thread has done it
-            connection = self.pop()
-            if self.has_unread_reply:
-                connection.disconnect()
-            self.pool.release(connection)
-
-
-def _run_safely(function: Callable[[], None]) -> None:
-    """Run a function where no interrupt strikes it."""
-    if can_be_interrupted():
-        run_apart(function)
-    else:
-        function()
-
-
-def get_connection(pool: Any) -> Any:
-    """Return a connection of a sync pool that is connected."""
-    loan = Loan()
-    loan.pool = pool
-    loan.take()
-    return loan.pop()
-
-
-def _discard_unread_reply(pool: Any, connection: Any) -> None:
-    # Since redis-py 7.0, a pool that listens for maintenance notifications hands out connections
-    # on which somebody left a reply unread.
-    listens = getattr(pool, "maint_notifications_enabled", None)
-    if listens and listens() and connection.can_read():
-        connection.disconnect()
-
-
-def _disconnect_idle(pool: Any) -> None:
-    if "inuse_connections" in signature(pool.disconnect).parameters:  # redis-py 5 would block
-        pool.disconnect(inuse_connections=False)
-
-
-_last_replies: WeakKeyDictionary[Any, float] = WeakKeyDictionary()
-
-
-def _replied_just_now(pool: Any) -> bool:
-    """Return whether to connect without a helper thread, which costs more than the request."""
-    is_fresh = time.monotonic() < _last_replies.get(pool, -math.inf) + RESPONSIVE_SECONDS
-    return is_fresh and not pool.connection_kwargs.get("health_check_interval")
-
-
-async def _aget_connection(pool: Any, urgent: bool) -> Any:
-    give_up = time.monotonic() + (0 if urgent else POOL_WAIT_SECONDS)
-    while True:
-        try:
-            return await pool.get_connection(*_COMMAND_NAME)
-        except ConnectionError as error:
-            if not is_exhausted(error) or time.monotonic() > give_up:
-                raise
-        await asyncio.sleep(POLL_INTERVAL_SECONDS)
-
-
-def below_timeout(client: Any, seconds: float) -> float:
-    """Return how long the server may let a command wait. After `socket_timeout` the client would
-    break the connection."""
-    timeout = client.connection_pool.connection_kwargs.get("socket_timeout")
-    return min(seconds, timeout * SERVER_SHARE_OF_TIMEOUT) if timeout else seconds
+async def _aignore(error: Exception) -> None:
+    """The connection was closed already."""

@@ -89,7 +89,7 @@ class AcquireCall:
     token: str | None
     """The caller's token; None for a random one."""
 
-    renewer: Callable[[Server, str, int], Renewer]
+    renewer: Callable[[Server, int], Renewer]
 
     wait_until: float | None
     """When the flow gives up: the `deadline`, or ``-inf`` if a wait would block an event loop."""
@@ -685,7 +685,7 @@ class BaseLock:
             min_replicas=self.min_replicas,
             drift=self.drift,
             reply_timeout=self.reply_timeout,
-            renewer=call.renewer(server, name, self.min_replicas),
+            renewer=call.renewer(server, self.min_replicas),
             on_lost=signal_dispatch.report_loss,
         )
         call.leases.append(lease)

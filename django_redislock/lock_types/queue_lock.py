@@ -93,7 +93,7 @@ class QueueLock:
             weight=lock.weight,
             is_renewed=False,
         )
-        thread_renewer(server, lock.name).release_later(lease)
+        thread_renewer(server).release_later(lease)
 
     def _reserve(self, request: AcquireRequest) -> protocol.Acquired | None:
         self._cancel_release()
@@ -107,7 +107,7 @@ class QueueLock:
     def _cancel_release(self) -> None:
         # An earlier attempt with this token may still be released in the background.
         server = self.lock._server()
-        thread_renewer(server, self.lock.name).cancel_release(self.lock.name, self.token)
+        thread_renewer(server).cancel_release(self.lock.name, self.token)
 
     def _request(self, seconds: float) -> AcquireRequest:
         lock = self.lock

@@ -54,12 +54,11 @@ local function refresh_expiry(lock, before)
 end
 
 local MAX_EXPIRED = 100 -- locks that one call removes, so that it does not keep the server busy
-local MAX_EXPIRED_BY_READER = 6 -- because a reader calls for each of 16 buckets
 
--- Remove locks of the bucket whose last lease has expired, and record how they ended.
-local function remove_expired_locks(index, locks, history, limit)
+-- Remove locks whose last lease has expired, and record how they ended.
+local function remove_expired_locks(index, locks, history)
   for _, name in ipairs(use(
-    'ZRANGEBYSCORE', index, '-inf', now_ms, 'LIMIT', 0, limit or MAX_EXPIRED)) do
+    'ZRANGEBYSCORE', index, '-inf', now_ms, 'LIMIT', 0, MAX_EXPIRED)) do
     -- A server that accepts no writes keeps them, but must still list the other locks.
     local is_removed = redis.pcall('ZREM', index, name) == 1
     local lock = { name = name, key = locks .. name, index = index, history = history }

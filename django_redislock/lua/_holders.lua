@@ -28,7 +28,7 @@ local function load(lock, token)
   return lock
 end
 
--- Return the last fencing token of the bucket, or 0 if it is not known.
+-- Return the last fencing token, or 0 if it is not known.
 local function last_fence(index)
   local last = tonumber(use('ZSCORE', index, '') or 0)
   return last < MAX_FENCE and last or 0

@@ -1,7 +1,7 @@
 -- How locks are stored, and what every script needs: constants, the clock, and MAX_EVENTS.
 --
--- A lock is a weighted FIFO semaphore with leases. The keys of a bucket share a hash tag, so they
--- are in one slot of a Cluster:
+-- A lock is a weighted FIFO semaphore with leases. All keys share a hash tag, so they are in
+-- one slot of a Cluster:
 --
 --   lock     hash of one lock:
 --              kind, capacity  the lock type, and the largest total weight of the holders
@@ -19,9 +19,9 @@
 --                             "ticket fence epoch". The ticket is the number of the waiter
 --              <inbox>:alive  string, the epoch: the number of the last heartbeat. It expires if no
 --                             heartbeat follows. Then all waiters of the inbox are dead
---   index    sorted set of the bucket, name -> `latest`. The score of the member '' is the last
---            fencing token of the bucket. This member is never removed
---   history  prefix of the history of the bucket:
+--   index    sorted set, name -> `latest`. The score of the member '' is the last fencing token.
+--            This member is never removed
+--   history  prefix of the history:
 --              ended    stream, holds that ended as intended
 --              broken   stream, other ends of holds, so that ordinary ends do not displace them
 --              refused  stream, acquisitions that were refused
@@ -37,7 +37,7 @@
 -- an hour after its last lease, so that a later script can record the expiry.
 --
 -- A script touches its KEYS, and keys of the same slot that start with them: the streams of
--- `history`, the keys of `inboxes`, and the hashes of other locks of the bucket that have expired.
+-- `history`, the keys of `inboxes`, and the hashes of other locks that have expired.
 -- The caller passes prefixes, because it does not know these waiters and locks.
 --
 -- Other programs can write here too. A record or a number that does not parse counts as missing,

@@ -1,4 +1,4 @@
--- Give a holder a larger fencing token. All later fencing tokens of the bucket are larger.
+-- Give a holder a larger fencing token. All later fencing tokens are larger.
 --
 -- KEYS   index, lock, history
 -- ARGV   name, token, fence, MAX_EVENTS

@@ -1,4 +1,4 @@
--- Read a part of a stream of the history of one bucket, or the rates.
+-- Read a part of a stream of the history, or the rates.
 --
 -- KEYS   index, the prefix of the lock hashes, history
 -- ARGV   stream ('ended', 'broken' or 'refused', or 'rates' for the rates), name ('' for all locks),
@@ -10,7 +10,7 @@
 --        { field, value, ... } as stored.
 --        Rates: now (ms), { field, value, ... } as stored.
 --
--- Also removes expired locks of the bucket.
+-- Also removes expired locks.
 
 --> _common.lua
 
@@ -18,8 +18,7 @@ local index, locks, history = unpack(KEYS)
 local stream, name, limit, cursor, age, with_metadata = unpack(ARGV)
 limit = tonumber(limit)
 
-remove_expired_locks(
-  index, locks, history, math.min(MAX_EXPIRED, math.max(limit, MAX_EXPIRED_BY_READER)))
+remove_expired_locks(index, locks, history)
 
 if stream == 'rates' then
   return cjson.encode({ now_ms, read('HGETALL', history .. 'rates') })

@@ -1,4 +1,4 @@
--- Read names of the held locks of a bucket, in parts. Call it until the cursor is '0'.
+-- Read names of the held locks, in parts. Call it until the cursor is '0'.
 --
 -- KEYS   index, the prefix of the lock hashes, history
 -- ARGV   order ('sorted': by when the last lease expires. 'scan': in no order. A lock that is held
@@ -7,14 +7,14 @@
 --
 -- Reply  JSON: next cursor, number of held locks, { { name, expires (ms) }, ... }
 --
--- Also removes expired locks of the bucket. The caller matches patterns, so that the time of a call
+-- Also removes expired locks. The caller matches patterns, so that the time of a call
 -- does not depend on a pattern.
 
 --> _common.lua
 
 local order, limit, cursor = unpack(ARGV)
 local index, locks, history = unpack(KEYS)
-remove_expired_locks(index, locks, history, MAX_EXPIRED_BY_READER)
+remove_expired_locks(index, locks, history)
 
 local after, before, members = '(' .. now_ms, '(' .. FENCE_ABOVE, nil
 local total = redis.call('ZCOUNT', index, after, before)

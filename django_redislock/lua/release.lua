@@ -35,6 +35,7 @@ end
 --> _expiry.lua
 --> _queue.lua
 
+local MAX_ENDED_EVENTS = 1000 -- in which to find a release that is repeated
 local MAX_BROKEN_EVENTS = 100 -- in which to find the hold that was lost
 local lock = load(lock_of_keys(name), token)
 
@@ -72,7 +73,7 @@ if not lock.holder then
   end
   if fence ~= '0' and MAX_EVENTS ~= '0' then
     local stream = how == 'released' and 'ended' or 'broken'
-    local _, event = event_of_hold(stream, now - MINUTE_MS, MAX_EVENTS)
+    local _, event = event_of_hold(stream, now - MINUTE_MS, MAX_ENDED_EVENTS)
     if event and event[HOW] == how then return 1 end
     record_loss()
   end

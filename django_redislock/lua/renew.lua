@@ -1,4 +1,4 @@
--- Set when leases expire, of many locks of one bucket. Each lock has its own result.
+-- Set when leases expire, of many locks. Each lock has its own result.
 --
 -- KEYS   index, the prefix of the lock hashes, the lock hash of each, history
 -- ARGV   mode ('renew': the lease lasts at least that many ms from now, and never becomes shorter;
@@ -8,7 +8,7 @@
 -- Reply  "ms ms ...", one for each lock: how long the lease lasts from now, or 0 if the token does
 --        not hold the lock. It is one text, because most clients parse a list more slowly.
 --
--- Also removes expired locks of the bucket.
+-- Also removes expired locks.
 
 --> _common.lua
 

@@ -1,4 +1,4 @@
--- Read some locks of a bucket. Changes nothing.
+-- Read some locks. Changes nothing.
 --
 -- KEYS   lock, queue and waiting of each lock, inboxes, history
 -- ARGV   MAX_EVENTS
