@@ -2,7 +2,7 @@
 
 import redis
 
-from django_redislock.keys import BUCKETS, Keys
+from django_redislock.keys import Keys
 
 FILL_HISTORY = """
 local now = redis.call('TIME')[1] * 1000
@@ -50,6 +50,5 @@ def fill_history(client: redis.Redis, prefix: str, model: str, count: int) -> No
     The model is a lock with a released hold, a force-released hold and a refused acquisition.
     """
     keys = Keys(prefix)
-    for bucket in sorted(range(BUCKETS), key=lambda each: each == keys.of(model).bucket):
-        _, _, history = keys.of_bucket(bucket)
-        client.eval(FILL_HISTORY, 2, keys.of(model).history, history, count)
+    history = keys.of(model).history
+    client.eval(FILL_HISTORY, 2, history, history, count)

@@ -20,8 +20,8 @@ T = TypeVar("T")
 
 ROOT = Path(__file__).resolve().parent.parent
 
-KEY = re.compile(r"\{(?P<bucket>\d{1,2})\}:(?P<part>.+)", re.DOTALL)
-"""A part of every key of the package. Any prefix can precede it."""
+KEY = re.compile(r"\{.+\}:(?P<part>(?:lock|queue|waiting|index|inbox|history)\b.*)", re.DOTALL)
+"""Every key of the package, with any prefix."""
 
 PREAMBLE = """\
 import sys

@@ -115,7 +115,7 @@ class _CancelledDuringCall(asyncio.CancelledError):
         self.reply = reply
 
 
-def _perform(client: Client, op: Op, link: ThreadLink | None) -> Any:
+def _perform(client: Client, op: Op, link: ThreadLink | None = None) -> Any:
     match op:
         case Call():
             return _call(client, op, link)
@@ -134,7 +134,7 @@ def _perform(client: Client, op: Op, link: ThreadLink | None) -> Any:
             return _run_concurrently(op.flows)
 
 
-async def _aperform(client: AsyncClient, op: Op, link: LoopLink | None) -> Any:
+async def _aperform(client: AsyncClient, op: Op, link: LoopLink | None = None) -> Any:
     match op:
         case Call():
             return await (_acall_urgent if op.urgent else _acall)(client, op, link)

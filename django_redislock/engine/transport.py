@@ -382,7 +382,9 @@ class _Request:
     def __init__(self, commands: Sequence[Command]) -> None:
         self.packed = _pack(commands)
         self.count = len(commands)
-        self.replies: asyncio.Future[list[Any]] = asyncio.get_running_loop().create_future()
+        self.replies: asyncio.Future[list[Any] | Exception] = (
+            asyncio.get_running_loop().create_future()
+        )
         self.is_repeated = False
 
 
@@ -436,11 +438,20 @@ class LoopConnection:
         self._to_send.append(request)
         self._wake_sender()
         try:
-            return await within(limit, _result(request.replies))
+            outcome = await within(limit, _result(request.replies))
         except TimeoutError:
             if self._last_reply < began and self._reader:
                 self._reader.cancel()  # the connection is of no use to others either
             raise RedisTimeoutError("Redis did not respond in time") from None
+        if isinstance(outcome, Exception):
+            # Otherwise this frame, the request and the traceback of the error refer to each other,
+            # and keep the lock object until the next garbage collection.
+            del request
+            try:
+                raise outcome
+            finally:
+                del outcome
+        return outcome
 
     def _wake_sender(self) -> None:
         self._has_work.set()
@@ -549,10 +560,10 @@ class LoopConnection:
                 # Each caller gets an error of its own, or they would share one traceback.
                 own = copy(error)
                 own.__cause__ = error.__cause__ or error.__context__
-                request.replies.set_exception(own)
+                request.replies.set_result(own)
 
 
-async def _result(replies: "asyncio.Future[list[Any]]") -> list[Any]:
+async def _result(replies: "asyncio.Future[list[Any] | Exception]") -> list[Any] | Exception:
     return await replies
 
 

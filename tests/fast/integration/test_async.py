@@ -416,7 +416,7 @@ async def test_a_cancelled_release_that_has_succeeded_is_not_repeated():
         holds.set()
         await lock.arelease()
 
-    book = loop_renewer(locks.lock("a")._server(), "a")
+    book = loop_renewer(locks.lock("a")._server())
     for steps in range(12):
         holds = asyncio.Event()
         task = asyncio.create_task(hold(holds))
@@ -477,7 +477,7 @@ def test_other_threads_may_add_loops_while_closed_ones_are_forgotten():
 
     async def use():
         async with locks.lock("a"):
-            assert loop_renewer(server, "a").loop is asyncio.get_running_loop()
+            assert loop_renewer(server).loop is asyncio.get_running_loop()
 
     add(Adding())
     asyncio.run(use())

@@ -478,8 +478,8 @@ def test_facts_that_the_user_may_not_read_are_unknown(alias_on, own_server, own_
         (["-blpop"], "+blpop", "read the grant"),
         (["-rpush"], "+rpush", "hand over"),
         (["-hvals"], "+hvals", "inspect"),
-        (["resetkeys", "~cache:*"], "~own:redislock:{*", "acquire"),
-        (["resetkeys", "~cache:*", "-get"], "+get ~own:redislock:{*", "acquire"),
+        (["resetkeys", "~cache:*"], "~{own:redislock}:*", "acquire"),
+        (["resetkeys", "~cache:*", "-get"], "+get ~{own:redislock}:*", "acquire"),
     ],
 )
 def test_missing_rights_are_named(own_locks, alias_on, own_server, own_redis, rules, needs, step):

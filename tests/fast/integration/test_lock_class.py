@@ -31,7 +31,7 @@ def client(request):
 
 
 def taken(client, name="a"):
-    return bool(client.keys(f"redislock:*:lock:{name}"))
+    return bool(client.keys(f"{{redislock}}:lock:{name}"))
 
 
 # PEXPIRETIME needs Redis 7.
@@ -256,7 +256,7 @@ def test_an_argument_that_is_not_a_client_is_refused(lock_class, client):
 def test_threads_may_share_one(client):
     lock = Lock(client, "a", timeout=1.5, thread_local=False)
     assert start(lock.acquire).result(60), "and the thread has ended"
-    key = client.keys("redislock:*:lock:a")[0]
+    key = client.keys("{redislock}:lock:a")[0]
     first = ends(client, key)
     wait_until(lambda: ends(client, key) > first + 300)
     assert start(lambda: lock.token).result(60) == lock.token
@@ -382,7 +382,7 @@ async def test_an_async_lock_needs_async_with():
 
         @AsyncLock(client, "a:{n}")
         async def work(n):
-            return await client.keys("redislock:*:lock:a:*")
+            return await client.keys("{redislock}:lock:a:*")
 
         assert len(await work(1)) == 1
 

@@ -74,16 +74,15 @@ def test_patterns_know_stars_and_question_marks_only(pattern, found):
     release(held)
 
 
-def test_active_finds_all_locks_of_a_large_bucket_although_one_is_renewed(redis_server):
-    wanted = [name for name in map("n:{}".format, range(20000)) if crc32(name.encode()) % 16 == 3]
-    wanted = wanted[:700]
+def test_active_finds_all_locks_although_one_is_renewed(redis_server):
+    wanted = list(map("n:{}".format, range(700)))
     for name in wanted:
         locks.lock(name, timeout=60, auto_renewal=False).acquire()
-    redis_server.zadd("testproject:redislock:{3}:index", dict.fromkeys(wanted, 9e12))
+    redis_server.zadd("{testproject:redislock}:index", dict.fromkeys(wanted, 9e12))
     found = []
     for info in locks.active():
         if not found:  # the first lock is renewed while the others are listed
-            redis_server.zadd("testproject:redislock:{3}:index", {info.name: 9.1e12})
+            redis_server.zadd("{testproject:redislock}:index", {info.name: 9.1e12})
         found.append(info.name)
     assert sorted(found) == sorted(wanted)
     redis_server.flushdb()

@@ -295,7 +295,7 @@ def test_on_lost_may_use_locks_itself(moving_clock):
 def test_a_lock_whose_thread_ended_is_left_to_expire(heard, moving_clock):
     lock = locks.lock("a", timeout=30)
     assert start(lock.acquire).result(60)
-    book = thread_renewer(lock._server(), "a")
+    book = thread_renewer(lock._server())
     wait_until(lambda: not any(should_renew(lease) for lease in book._watched()))
     moving_clock.forward(15)
     assert book.seconds_to_next() > 5  # until it expires, it costs no work
@@ -504,7 +504,7 @@ def acquire_at_once(own_locks):
 # After the first wait, the renewer may still look for the next due lease.
 @pytest.mark.parametrize(("acquire", "most"), [(acquire_at_once, 0), (acquire_after_a_wait, 2)])
 def test_short_holds_do_not_wake_the_renewer(own_locks, monkeypatch, acquire, most):
-    renewer, woken = thread_renewer(own_locks._server(), "a"), []
+    renewer, woken = thread_renewer(own_locks._server()), []
     with own_locks.lock("a", timeout=60):
         acquire(own_locks)
         wait_until(lambda: math.isfinite(renewer._wakes_at))
@@ -516,7 +516,7 @@ def test_short_holds_do_not_wake_the_renewer(own_locks, monkeypatch, acquire, mo
 
 def test_an_idle_renewer_does_not_end_before_its_leases(own_locks, monkeypatch):
     monkeypatch.setattr(renewer, "IDLE_SECONDS", 0.3)
-    book = thread_renewer(own_locks._server(), "a")
+    book = thread_renewer(own_locks._server())
     book.wake()
     wait_until(lambda: math.isfinite(book._wakes_at))
     with own_locks.lock("a", timeout=1.2):  # due after the renewer looks again
@@ -526,7 +526,7 @@ def test_an_idle_renewer_does_not_end_before_its_leases(own_locks, monkeypatch):
 
 def test_a_renewer_that_is_woken_as_it_ends_continues(own_locks, soon_idle):
     with own_locks.lock("a", timeout=1.5):
-        book = thread_renewer(own_locks._server(), "a")
+        book = thread_renewer(own_locks._server())
         thread = book._worker
 
     def is_ending():
@@ -544,7 +544,7 @@ def test_a_renewer_that_is_woken_as_it_ends_continues(own_locks, soon_idle):
 
 def test_an_interrupt_while_it_is_woken_does_not_stop_the_renewer(own_locks):
     with own_locks.lock("a", timeout=0.9):
-        book = thread_renewer(own_locks._server(), "a")
+        book = thread_renewer(own_locks._server())
         for step in count(1):
             waking = interrupt_at(step, renewer.ThreadRenewer.wake.__code__)
             with suppress(KeyboardInterrupt), waking as struck:
@@ -577,7 +577,7 @@ def test_concurrent_callers_get_the_same_renewer(own_locks):
 
 def test_an_idle_renewer_is_forgotten(own_locks, soon_idle):
     with own_locks.lock("a", timeout=1.5):
-        book = thread_renewer(own_locks._server(), "a")
+        book = thread_renewer(own_locks._server())
     ends(book)
     gone = weakref.ref(book)
     del book

@@ -90,7 +90,7 @@ def test_a_release_is_repeated_as_soon_as_the_server_accepts_it(
 def test_a_release_is_repeated_at_limited_intervals(own_locks, own_server):
     lock = own_locks.lock("a", timeout=60)
     assert lock.acquire()
-    book = thread_renewer(lock._server(), "a")
+    book = thread_renewer(lock._server())
     own_server.stop()
     with pytest.raises(ConnectionError):
         lock.release()
@@ -136,7 +136,7 @@ def test_pending_releases_do_not_delay_the_report_of_a_loss(own_locks):
     kept, back = own_locks.lock("a", timeout=1.5), own_locks.lock("b", timeout=30)
     assert kept.acquire()
     assert back.acquire()
-    book, lease = thread_renewer(kept._server(), "a"), lease_of(back)
+    book, lease = thread_renewer(kept._server()), lease_of(back)
     release_in_background(lease)
     released = next(each for each in book.batches() if each.apply == book._apply_releases)
     assert next(released.flow).limit <= 1.5 / 2

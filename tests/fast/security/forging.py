@@ -77,7 +77,7 @@ class Tenant:
         return _record(numbers | bad, info)
 
     def lock(self, name: Raw, *records: Raw, beside: str, **bad: Raw) -> None:
-        """Write a lock that is held, in the bucket of another lock."""
+        """Write a lock that is held, next to another lock."""
         keys, end = keys_of(beside), self.now + LEASE
         facts = {"kind": "mutex", "capacity": 1, "used": 1, "soonest": end, "latest": end}
         holders = {f"h:token{number}": record for number, record in enumerate(records)}
@@ -132,15 +132,9 @@ def keys_of(name: str) -> LockKeys:
 
 
 def key_of(name: str, part: str) -> str:
-    """Return a key of a lock, or of the history of its bucket."""
+    """Return a key of a lock, or of the history."""
     keys = keys_of(name)
     return keys.history + part if part in (*STREAMS, "rates") else getattr(keys, part)
-
-
-def beside(name: str, other: str) -> str:
-    """Return a name like `other` in the bucket of `name`."""
-    numbered = (f"{other} {number}" for number in range(1000))
-    return next(each for each in numbered if keys_of(each).bucket == keys_of(name).bucket)
 
 
 def raw(value: object) -> bytes:
