@@ -23,7 +23,6 @@ from .forging import (
     STREAMS,
     TYPES,
     WAITER,
-    beside,
     holders,
     infos,
     invalid,
@@ -39,8 +38,8 @@ from .looking import as_json, command, ways_to_see, ways_to_see_the_past
 pytestmark = pytest.mark.django_db
 
 GOOD = "ours"
-BAD = beside(GOOD, "theirs")
-OTHER = beside(GOOD, "another of ours")
+BAD = "theirs"
+OTHER = "another of ours"
 FACTS = ("kind", "capacity", "used", "soonest", "latest")
 EVENT = ("name", "kind", "token", "how", "at", "holder", "weight", "waited", "info")
 
@@ -325,7 +324,7 @@ ODD_TOKENS = ["", "a b", "x:y", "é", "x" * 200, "a\nb"]
 
 def plant(tenant, token):
     """Write a holder with a token that this package never creates. Return the lock's name."""
-    name = beside(GOOD, f"planted {ODD_TOKENS.index(token)}")
+    name = f"planted {ODD_TOKENS.index(token)}"
     keys, end = keys_of(name), tenant.now + 60_000
     facts = {"kind": "mutex", "capacity": 1, "used": 1, "soonest": end, "latest": end}
     tenant.client.hset(keys.lock, mapping=facts | {f"h:{token}": tenant.holder()})
