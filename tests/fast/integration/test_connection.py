@@ -32,7 +32,7 @@ UNFIT = {
 
 def prefixes(client):
     """Return the prefixes of the keys of locks."""
-    return {key.partition(":{")[0] for key in client.scan_iter() if ":lock:" in key}
+    return {key.partition(":lock:")[0].strip("{}") for key in client.scan_iter("*:lock:*")}
 
 
 def test_another_prefix_is_another_lock(redis_server):
