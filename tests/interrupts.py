@@ -21,12 +21,12 @@ from types import CodeType, FrameType
 from typing import Any
 
 import redis.asyncio
+from django_redislock.engine.gate import thread_slots
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from django_redislock import AsyncLock, Lock
 from django_redislock.backends.pools import AsyncLockPool, LockPool
-from django_redislock.engine.gate import thread_slots
 
 from .tools import wait_until
 

@@ -19,7 +19,7 @@ from django_redislock.engine import renewer, transport
 from django_redislock.engine.transport import acall, call
 from testproject.settings import redis_database
 from tests.faults.proxy import Proxy
-from tests.lock_tools import commands, hanging, interrupt_at, start, within
+from tests.lock_tools import commands, hanging, interrupt_at, start, until, within
 from tests.tools import wait_until
 
 PING = [("PING",)]
@@ -230,10 +230,11 @@ def test_locks_are_released_when_all_tasks_of_a_loop_are_cancelled(own_server, o
 
     async def use():
         client = redis.asyncio.Redis.from_url(own_server.url)
-        for number in range(20):
-            tasks.append(asyncio.create_task(hold(f"a{number}", client)))
-        while len(inside) < len(tasks):
-            await asyncio.sleep(0.01)
+        tasks.extend(asyncio.create_task(hold(f"a{number}", client)) for number in range(20))
+        await until(all_inside)
+
+    async def all_inside():
+        return len(inside) == len(tasks)
 
     inside, tasks = [], []
     asyncio.run(use())
@@ -241,7 +242,12 @@ def test_locks_are_released_when_all_tasks_of_a_loop_are_cancelled(own_server, o
 
 
 def test_a_client_that_is_garbage_leaves_no_connection(own_server, own_redis, monkeypatch):
+    async def no_connection():
+        gc.collect()
+        return own_redis.info("clients")["connected_clients"] == 1
+
     monkeypatch.setattr(renewer, "IDLE_SECONDS", 0.1)
+
     async def use():
         for _ in range(5):
             client = redis.asyncio.Redis.from_url(own_server.url)
@@ -249,9 +255,6 @@ def test_a_client_that_is_garbage_leaves_no_connection(own_server, own_redis, mo
                 pass
             await client.aclose()
             del client
-        async with asyncio.timeout(20):
-            while own_redis.info("clients")["connected_clients"] > 1:
-                await asyncio.sleep(0.05)
-                gc.collect()
+        await until(no_connection)
 
     asyncio.run(use())

@@ -91,11 +91,11 @@ def test_records_that_are_known_to_be_hard_to_parse(tenant, other_locks_work):
     queued = [tenant.waiter(info) for info in INFOS]
     for part in WAITER:
         queued += [tenant.waiter(**{part: number}) for number in NUMBERS]
-    for start in range(0, len(records), AT_ONCE):
+    for first in range(0, len(records), AT_ONCE):
         tenant.client.flushdb()
         tenant.lock(BAD, *records, beside=GOOD)
         tenant.queue(BAD, *queued)
-        for at, record in enumerate(records[start : start + AT_ONCE]):
+        for at, record in enumerate(records[first : first + AT_ONCE]):
             tenant.lock(f"{BAD} {at}", record, beside=GOOD)
             for stream in STREAMS:
                 tenant.client.xadd(key_of(GOOD, stream), tenant.event(BAD, record, record))
