@@ -107,10 +107,15 @@ class Server:
         """The address, the number of the database, and the prefix of the keys. Aliases with the
         same identity share their locks. If the address is not known, the alias replaces the
         number."""
+        unknown = None, self.alias, self.keys.prefix
+        try:
+            if isinstance(self.client, SlotOwner):
+                return unknown
+        except (ConnectionError, ImproperlyConfigured):
+            return unknown
         pool = self.pool
-        moves = isinstance(vars(self).get("client"), SlotOwner)
-        if pool is None or moves or hasattr(pool, "sentinel_manager"):
-            return None, self.alias, self.keys.prefix
+        if pool is None or hasattr(pool, "sentinel_manager"):
+            return unknown
         options = pool.connection_kwargs
         number = int(options.get("db") or 0)
         if "path" in options:

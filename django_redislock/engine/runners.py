@@ -189,23 +189,25 @@ def _owner(client: Any) -> Any:
 
 def _call(client: Client, call: Call, link: ThreadLink | None) -> Any:
     [command] = _by_digest([call])
-    [reply] = transport.call(client, [command], call.limit, once=call.once, link=link)
-    if isinstance(reply, NoScriptError):  # after a restart or SCRIPT FLUSH
+    replies = transport.call(client, [command], call.limit, once=call.once, link=link)
+    if isinstance(replies[0], NoScriptError):  # after a restart or SCRIPT FLUSH
         [command] = _by_source([call])
-        [reply] = transport.call(client, [command], call.limit, once=call.once, link=link)
-    return _checked_reply(reply)
+        replies = transport.call(client, [command], call.limit, once=call.once, link=link)
+    return _only(replies)
 
 
 async def _acall(client: AsyncClient, call: Call, link: LoopLink | None) -> Any:
     [command] = _by_digest([call])
-    [reply] = await transport.acall(client, [command], call.limit, once=call.once, link=link)
-    if isinstance(reply, NoScriptError):
+    replies = await transport.acall(client, [command], call.limit, once=call.once, link=link)
+    if isinstance(replies[0], NoScriptError):
         [command] = _by_source([call])
-        [reply] = await transport.acall(client, [command], call.limit, once=call.once, link=link)
-    return _checked_reply(reply)
+        replies = await transport.acall(client, [command], call.limit, once=call.once, link=link)
+    return _only(replies)
 
 
-def _checked_reply(reply: Any) -> Any:
+def _only(replies: list[Any]) -> Any:
+    """Take the only reply out of the list, because of the references: see `run()`."""
+    reply = replies.pop()
     if isinstance(reply, ResponseError):
         try:
             raise reply

@@ -12,6 +12,7 @@ import asyncio
 import os
 import queue
 import socket
+import sys
 import threading
 import time
 from collections import deque
@@ -387,6 +388,10 @@ class _Request:
         )
         self.is_repeated = False
 
+    def answer(self, replies: list[Any] | Exception) -> None:
+        if not self.replies.done():  # else its caller no longer waits
+            self.replies.set_result(replies)
+
 
 class LoopConnection:
     """One connection to one server, which all tasks of an event loop use at the same time.
@@ -465,30 +470,31 @@ class LoopConnection:
             while True:
                 await self._has_work.wait()
                 self._has_work.clear()
-                requests = [each for each in self._to_send if not each.replies.done()]
-                self._to_send.clear()
-                if not requests:
-                    continue
-                if self._reader is None:
-                    self._to_send = requests
+                if self._to_send and self._reader is None:
                     try:
                         connection = await self._connect()
                     except (RedisError, OSError) as error:
                         self._fail(self._to_send, error)
                         self._to_send = []
                         continue
-                    requests, self._to_send = self._to_send, []
-                    self._reader = background_task.start(
-                        self._read_all(connection, self._endpoint.primary), "redislock-reader"
-                    )
-                self._sent.extend(requests)
-                self._has_sent.set()
-                with suppress(RedisError, OSError):  # the reader gets an error, too
-                    packed = b"".join([each.packed for each in requests])
-                    await connection.send_packed_command([packed], check_health=False)
+                    reading = self._read_all(connection, self._endpoint.primary)
+                    self._reader = background_task.start(reading, "redislock-reader")
+                packed = self._packed_requests()
+                if packed:
+                    with suppress(RedisError, OSError):  # the reader gets an error, too
+                        await connection.send_packed_command([packed], check_health=False)
         finally:
-            if self._reader:
+            if self._reader and not _is_loop_closed():
                 self._reader.cancel()
+
+    def _packed_requests(self) -> bytes:
+        """Return what is to be sent, and expect the replies from now on."""
+        requests = [each for each in self._to_send if not each.replies.done()]
+        self._to_send = []
+        if requests:
+            self._sent.extend(requests)
+            self._has_sent.set()
+        return b"".join([each.packed for each in requests])
 
     async def _connect(self) -> Any:
         connection = self._endpoint.new_connection()
@@ -514,20 +520,19 @@ class LoopConnection:
                 now = time.monotonic()
                 if now > idle_since + self._endpoint.max_idle or primary != self._endpoint.primary:
                     return
-                request = self._sent[0]
-                replies = await _read(connection, request.count)
-                self._sent.popleft()
+                replies = await _read(connection, self._sent[0].count)
                 idle_since = self._last_reply = time.monotonic()
-                if not request.replies.done():
-                    request.replies.set_result(replies)
+                self._sent.popleft().answer(replies)
                 if any(map(is_readonly, replies)):  # a new connection may lead to the new primary
                     return
+                del replies  # an error among them refers to the frames of its caller
         except (RedisError, OSError, TypeError, AttributeError) as error:
             # redis-py raises the last two if the sender closed the connection after an error.
             problem = error if isinstance(error, RedisError | OSError) else problem
         finally:
-            self._reader_ended(problem)
-            await connection.disconnect(nowait=True)
+            if not _is_loop_closed():
+                self._reader_ended(problem)
+                await connection.disconnect(nowait=True)
 
     def _reader_ended(self, problem: Exception) -> None:
         """Send again, once, what was sent without a reply."""
@@ -556,11 +561,15 @@ class LoopConnection:
 
     def _fail(self, requests: Sequence[_Request], error: Exception) -> None:
         for request in requests:
-            if not request.replies.done():
-                # Each caller gets an error of its own, or they would share one traceback.
-                own = copy(error)
-                own.__cause__ = error.__cause__ or error.__context__
-                request.replies.set_result(own)
+            # Each caller gets an error of its own, or they would share one traceback.
+            own = copy(error)
+            own.__cause__ = error.__cause__ or error.__context__
+            request.answer(own)
+
+
+def _is_loop_closed() -> bool:
+    """Return whether a task ends because its loop was closed, so that nothing can be awaited."""
+    return isinstance(sys.exception(), GeneratorExit)
 
 
 async def _result(replies: "asyncio.Future[list[Any] | Exception]") -> list[Any] | Exception:

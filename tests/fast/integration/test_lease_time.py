@@ -23,7 +23,7 @@ lock.release()
 
 
 def test_a_renewed_lease_counts_from_before_the_request(moving_clock, monkeypatch):
-    run, sent = renewer.run_dedicated, []
+    run, sent = renewer.run, []
 
     def slow(*args):
         sent.append(moving_clock.now())
@@ -31,7 +31,7 @@ def test_a_renewed_lease_counts_from_before_the_request(moving_clock, monkeypatc
         moving_clock.pass_time(5)
         return answer
 
-    monkeypatch.setattr(renewer, "run_dedicated", slow)
+    monkeypatch.setattr(renewer, "run", slow)
     with locks.lock("a", timeout=30) as lock:
         moving_clock.forward(15)
         assert sent[0] < lock._visible_hold().deadline <= sent[0] + 30

@@ -1,7 +1,5 @@
 """Managers: list the locks, and release them by force."""
 
-from zlib import crc32
-
 import pytest
 
 from django_redislock import LockLost, LockManager, locks

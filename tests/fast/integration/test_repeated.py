@@ -10,7 +10,6 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from django_redislock import AsyncLock, Lock, clock
-from django_redislock.backends.pools import LockPool
 from django_redislock.engine import protocol
 from django_redislock.engine.runners import arun, run
 from django_redislock.keys import Keys
@@ -36,11 +35,10 @@ def proxy(node):
         yield proxy
 
 
-@pytest.fixture(params=["retries", "keeps connections"])
+@pytest.fixture(params=["retries", "does not retry"])
 def client(request, proxy):
-    options = {"retry": Retry(NoBackoff(), 1)} if request.param == "retries" else {}
-    pool_class = redis.ConnectionPool if options else LockPool
-    with redis.Redis(connection_pool=pool_class.from_url(proxy.url, **options)) as client:
+    options = {"retry": Retry(NoBackoff(), 1 if request.param == "retries" else 0)}
+    with redis.Redis.from_url(proxy.url, **options) as client:
         Lock(client, "a").locked()  # a new connection is not replaced
         yield client
         client.connection_pool.disconnect()

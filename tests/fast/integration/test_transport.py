@@ -1,5 +1,7 @@
-"""Locks use connections of the client's pool, and never one with an unread reply."""
+"""Locks use connections of their own, and never one with an unread reply."""
 
+import asyncio
+import gc
 import signal
 import threading
 import time
@@ -9,16 +11,15 @@ from itertools import count
 import pytest
 import redis.asyncio
 from redis.backoff import NoBackoff
-from redis.exceptions import ConnectionError, TimeoutError
+from redis.exceptions import TimeoutError
 from redis.retry import Retry
 
-from django_redislock import Lock
-from django_redislock.backends.pools import AsyncLockPool
-from django_redislock.engine import transport
-from django_redislock.engine.transport import call, get_connection
+from django_redislock import AsyncLock, Lock
+from django_redislock.engine import renewer, transport
+from django_redislock.engine.transport import acall, call
 from testproject.settings import redis_database
 from tests.faults.proxy import Proxy
-from tests.lock_tools import hanging, interrupt_at, start, within
+from tests.lock_tools import commands, hanging, interrupt_at, start, until, within
 from tests.tools import wait_until
 
 PING = [("PING",)]
@@ -35,12 +36,10 @@ def client():
     pool.disconnect()
 
 
-@pytest.fixture
-def connection_id(client):
-    """Return the id of the client's connection on the server."""
-    with Lock(client, "first", timeout=30):
-        pass
-    return client.client_id()
+def client_id(client):
+    """Return the id of the connection of the locks of a client on the server."""
+    [reply] = call(client, [("CLIENT", "ID")])
+    return reply
 
 
 def use(client):
@@ -50,43 +49,23 @@ def use(client):
     lock.release()
 
 
-def is_free(client):
-    """Return whether the only connection is free and has no unread reply."""
-    return call(client, PING, urgent=True) == [b"PONG"]
-
-
-def becomes_free(client):
-    """Return whether the connection is free. After an interrupt it may arrive a moment later."""
-    try:
-        return is_free(client)
-    except ConnectionError:
-        return False
-
-
-def test_all_requests_share_one_connection(client, connection_id):
-    client.set("y", 1)
+def test_all_requests_of_a_thread_share_one_connection(client):
+    before = client_id(client)
     use(client)
-    assert client.getdel("y") == b"1"
-    assert client.client_id() == connection_id
+    assert client_id(client) == before
 
 
-def test_an_idle_connection_that_the_server_closed_is_replaced(
-    client, connection_id, redis_server
-):
-    redis_server.client_kill_filter(_id=connection_id)
+def test_locks_work_if_the_pool_of_the_client_is_used_up(client):
+    taken = client.connection_pool.get_connection()
     use(client)
-    assert client.client_id() > connection_id
+    client.connection_pool.release(taken)
 
 
-def test_an_unread_reply_of_another_user_is_not_mistaken_for_a_lock(client, connection_id):
-    connection = get_connection(client.connection_pool)
-    connection.send_command("ECHO", "1")
-    assert connection.can_read(60)
-    client.connection_pool.release(connection)
-
+def test_an_idle_connection_that_the_server_closed_is_replaced(client, redis_server):
+    before = client_id(client)
+    redis_server.client_kill_filter(_id=before)
     use(client)
-
-    assert client.client_id() > connection_id
+    assert client_id(client) > before
 
 
 def test_a_connection_whose_reply_did_not_arrive_in_time_is_closed(own_server):
@@ -117,74 +96,165 @@ def test_an_error_and_undecodable_bytes_are_replies_like_others(redis_server):
     redis_server.delete("y")
 
 
-@pytest.mark.parametrize("limit", [None, 60])
-def test_an_exhausted_pool_is_waited_for(client, limit, monkeypatch):
-    pool = client.connection_pool
-    taken = get_connection(pool)
-    with within(1), pytest.raises(ConnectionError) as caught:
-        call(client, PING, limit, urgent=True)
-    assert transport.is_exhausted(caught.value)
-    waits = threading.Event()
-    pause = time.sleep
-    monkeypatch.setattr(time, "sleep", lambda seconds: (waits.set(), pause(seconds)))
-    waiting = start(lambda: call(client, PING, limit))
-    waits.wait(60)
-    pool.release(taken)
+# A limited number of connections
+
+
+def blocked(client, url):
+    """Block the only connection of a client, and return the future of that call."""
+    call(client, PING)
+    with redis.Redis.from_url(url) as other:
+        before = other.info("clients")["blocked_clients"]
+        blocking = start(lambda: call(client, [("BLPOP", "nothing", 0)], 60))
+        wait_until(lambda: other.info("clients")["blocked_clients"] > before)
+    return blocking
+
+
+def test_a_call_waits_for_a_free_connection(client, redis_server):
+    blocking = blocked(client, redis_database(0))
+    waiting = start(lambda: call(client, PING))
+    with within(1), pytest.raises(TimeoutError, match="All 1 connections for locks were in use"):
+        call(client, PING, 0.1)
+    redis_server.rpush("nothing", "something")
     assert waiting.result(60) == [b"PONG"]
+    assert blocking.result(60) == [[b"nothing", b"something"]]
 
 
-@pytest.mark.parametrize("limit", [None, 60])
-def test_an_interrupt_at_any_step_leaves_the_connection_to_others(client, limit):
+def test_threads_use_no_more_connections_than_the_setting_allows(own_server, own_redis, settings):
+    settings.REDISLOCK_MAX_CONNECTIONS = 3
+    with redis.Redis.from_url(own_server.url) as client, commands(own_redis) as called:
+        turns = [start(lambda: [call(client, PING) for _ in range(20)]) for _ in range(10)]
+        for each in turns:
+            assert each.result(60) == [[b"PONG"]] * 20
+    assert called["hello"] + called["client|setinfo"] > 0
+    assert own_redis.info("clients")["connected_clients"] <= 3 + 1
+
+
+# Interrupts
+
+
+def test_an_interrupt_at_any_step_leaves_the_connection_to_others(client):
     lock, places = Lock(client, "x", timeout=30), set()
     assert lock.acquire()
     for step in count(1):
         asked = interrupt_at(step, call.__code__, transport.__file__)
         with suppress(KeyboardInterrupt), asked as struck:
-            call(client, [("ECHO", "unread")], limit)
-        wait_until(lambda: becomes_free(client))
+            call(client, [("ECHO", "unread")])
         if not struck:
             break
+        gc.collect()  # of the frames in the traceback of the interrupt
+        assert call(client, PING, 10) == [b"PONG"], struck
         places |= {*struck}
-    assert {"call", "_attempt"} <= places
+    assert {"call", "_exchange"} <= places
     lock.release()
 
 
-def test_a_connection_that_arrives_after_an_interrupt_goes_back(proxied_client):
-    client, proxy = proxied_client
-    handshake = proxy.delay_reply(lambda command: True, 1)
+def test_an_interrupt_while_connecting_leaves_the_connection_to_others(own_server):
+    pool = redis.ConnectionPool.from_url(own_server.url, max_connections=1)
     thread, before = threading.get_ident(), signal.signal(signal.SIGUSR1, interrupt)
 
     def strike():
         wait_until(handshake.has_begun)
         signal.pthread_kill(thread, signal.SIGUSR1)
 
-    try:
-        start(strike)
-        with pytest.raises(KeyboardInterrupt):
-            call(client, PING, 60)
-    finally:
-        signal.signal(signal.SIGUSR1, before)
-    wait_until(lambda: becomes_free(client))
+    with Proxy("127.0.0.1", own_server.port) as proxy:
+        pool = redis.ConnectionPool.from_url(proxy.through(own_server.url), max_connections=1)
+        handshake = proxy.delay_reply(lambda command: True, 1)
+        try:
+            start(strike)
+            with redis.Redis(connection_pool=pool) as client:
+                with pytest.raises(KeyboardInterrupt):
+                    call(client, PING, 60)
+                assert call(client, PING, 60) == [b"PONG"]
+        finally:
+            signal.signal(signal.SIGUSR1, before)
 
 
 def interrupt(number, frame):
     raise KeyboardInterrupt
 
 
+# Tasks of an event loop
+
+
 @pytest.fixture
-def proxied_client(own_server):
+def own_async(own_server):
+    return redis.asyncio.Redis.from_url(own_server.url)
+
+
+async def test_many_calls_are_in_flight_on_one_connection(own_redis, own_async):
+    texts = [f"{number}" for number in range(500)]
+    replies = await asyncio.gather(*[acall(own_async, [("ECHO", text)]) for text in texts])
+    assert [reply for [reply] in replies] == [text.encode() for text in texts]
+    assert own_redis.info("clients")["connected_clients"] <= 2
+
+
+async def test_a_call_that_is_cancelled_disturbs_no_other(own_async):
+    calls = [asyncio.create_task(acall(own_async, [("ECHO", f"{n}")])) for n in range(100)]
+    await asyncio.sleep(0)
+    for each in calls[::2]:
+        each.cancel()
+    await asyncio.wait(calls)
+    assert all(each.cancelled() for each in calls[::2])
+    assert [each.result() for each in calls[1::2]] == [[f"{n}".encode()] for n in range(1, 100, 2)]
+
+
+async def test_calls_on_a_connection_that_breaks_are_sent_again(own_server, own_redis):
     with Proxy("127.0.0.1", own_server.port) as proxy:
-        pool = redis.ConnectionPool.from_url(proxy.through(own_server.url), max_connections=1)
-        with redis.Redis(connection_pool=pool) as client:
-            yield client, proxy
-        pool.disconnect()
+        async with redis.asyncio.Redis.from_url(proxy.through(own_server.url)) as client:
+            await acall(client, PING)
+            lost = proxy.drop_reply(lambda command: command[0] == b"ECHO")
+            calls = [acall(client, [("ECHO", f"{n}")], 30) for n in range(20)]
+            assert await asyncio.gather(*calls) == [[f"{n}".encode()] for n in range(20)]
+            assert lost.is_done()
 
 
-async def test_an_async_pool_that_was_reset_makes_new_connections(own_server):
-    pool = AsyncLockPool.from_url(own_server.url)
-    async with redis.asyncio.Redis(connection_pool=pool) as client:
-        await transport.acall(client, PING)
-        await pool.kept[0].disconnect()
-        pool.reset()
-        assert await transport.acall(client, PING) == [b"PONG"]
-        await pool.disconnect()
+async def test_calls_without_a_reply_in_time_do_not_disturb_later_ones(own_server):
+    with Proxy("127.0.0.1", own_server.port) as proxy:
+        async with redis.asyncio.Redis.from_url(proxy.through(own_server.url)) as client:
+            await acall(client, PING)
+            proxy.freeze()
+            began = time.monotonic()
+            late = [acall(client, [("ECHO", "late")], 0.2) for _ in range(10)]
+            outcomes = await asyncio.gather(*late, return_exceptions=True)
+            assert all(isinstance(each, TimeoutError) for each in outcomes)
+            assert time.monotonic() - began < 5
+            proxy.thaw()
+            assert await acall(client, [("ECHO", "next")], 30) == [b"next"]
+
+
+def test_locks_are_released_when_all_tasks_of_a_loop_are_cancelled(own_server, own_redis):
+    async def hold(name, client):
+        async with AsyncLock(client, name, timeout=60):
+            inside.append(name)
+            await asyncio.sleep(60)
+
+    async def use():
+        client = redis.asyncio.Redis.from_url(own_server.url)
+        tasks.extend(asyncio.create_task(hold(f"a{number}", client)) for number in range(20))
+        await until(all_inside)
+
+    async def all_inside():
+        return len(inside) == len(tasks)
+
+    inside, tasks = [], []
+    asyncio.run(use())
+    assert own_redis.keys("*:lock:*") == []
+
+
+def test_a_client_that_is_garbage_leaves_no_connection(own_server, own_redis, monkeypatch):
+    async def no_connection():
+        gc.collect()
+        return own_redis.info("clients")["connected_clients"] == 1
+
+    monkeypatch.setattr(renewer, "IDLE_SECONDS", 0.1)
+
+    async def use():
+        for _ in range(5):
+            client = redis.asyncio.Redis.from_url(own_server.url)
+            async with AsyncLock(client, "a", timeout=60, auto_renewal=False):
+                pass
+            await client.aclose()
+            del client
+        await until(no_connection)
+
+    asyncio.run(use())

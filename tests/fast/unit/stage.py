@@ -59,7 +59,7 @@ local function ends_at(key)
 end
 local function move_clock(us)
   local now_us = redis.call('INCRBY', '{CLOCK}', us)
-  for _, key in ipairs(redis.call('KEYS', '{PREFIX}:*')) do
+  for _, key in ipairs(redis.call('KEYS', '{{{PREFIX}}}:*')) do
     local ends = ends_at(key)
     if ends > 0 and ends < math.floor(now_us / 1000) then redis.call('DEL', key) end
   end
@@ -73,7 +73,7 @@ return {{ act() or false, {{
   redis.call('HGETALL', '{KEYS.lock}'), redis.call('ZRANGE', '{KEYS.queue}', 0, -1),
   redis.call('HGETALL', '{KEYS.waiting}'),
   redis.call('ZRANGE', '{KEYS.index}', 0, -1, 'WITHSCORES'),
-  redis.call('KEYS', '{PREFIX}:*'), ends_at('{KEYS.lock}') }} }}
+  redis.call('KEYS', '{{{PREFIX}}}:*'), ends_at('{KEYS.lock}') }} }}
 """
 """Return the result of `act`, and the state of Redis after it."""
 
@@ -126,7 +126,7 @@ class Worker:
         inbox: Inbox | None = None,
     ) -> None:
         self.stage = stage
-        self.inbox = inbox or Inbox((KEYS.inboxes,))
+        self.inbox = inbox or Inbox(KEYS.inboxes)
         self.request = store.AcquireRequest(
             keys=stage.keys,
             token=token,

@@ -80,7 +80,7 @@ class Turns(RuleBasedStateMachine):
         )
         self.stage.__enter__()
         self.fine = True
-        self.shared = Inbox((KEYS.inboxes,))
+        self.shared = Inbox(KEYS.inboxes)
         self.workers = {name: self.come(name) for name in "abcde"}
 
     def come(self, name: str) -> Worker:
@@ -99,7 +99,7 @@ class Turns(RuleBasedStateMachine):
     def die(self, name: str) -> None:
         dead = "ac" if name in "ac" else name
         if name in "ac":
-            self.shared = Inbox((KEYS.inboxes,))
+            self.shared = Inbox(KEYS.inboxes)
         for each in dead:
             self.workers[each].die()
             self.workers[each] = self.come(each)  # its successor is another process

@@ -173,7 +173,7 @@ class Lock:
 def lock(redis_server: redis.Redis) -> Iterator[Lock]:
     """The scripts without a history."""
     yield Lock(redis_server)
-    redis_server.delete(*redis_server.keys("scripts:*"), "none")
+    redis_server.delete(*redis_server.keys("{scripts}:*"), "none")
 
 
 @pytest.fixture
@@ -829,7 +829,7 @@ def test_a_key_of_another_type_fails_no_script(recorded: Lock, key: str, when: s
     ]
     kinds = OTHER_TYPES.keys() - {SHARED_KEYS[key]}
     for step, kind in itertools.product(steps, sorted(kinds)):
-        recorded.client.delete("none", *recorded.client.keys("scripts:*"))
+        recorded.client.delete("none", *recorded.client.keys("{scripts}:*"))
         if when != "free":
             recorded.acquire("x")
         if when == "queued":
