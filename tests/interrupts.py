@@ -2,7 +2,7 @@
 
 >>> with Proxy("127.0.0.1", server.port) as proxy:
 ...     proxy.delay(0.005)
-...     case = Case(make_client, observer)
+...     case = Case(lambda: make_client(proxy.through(server.url)), observer)
 ...     interrupt_everywhere(case)
 """
 
@@ -21,12 +21,10 @@ from types import CodeType, FrameType
 from typing import Any
 
 import redis.asyncio
-from django_redislock.engine.gate import thread_slots
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from django_redislock import AsyncLock, Lock
-from django_redislock.backends.pools import AsyncLockPool, LockPool
 
 from .tools import wait_until
 
@@ -110,12 +108,13 @@ class Case:
     """A client whose lock is interrupted.
 
     Args:
-        make: Returns a new client, and its connection pools.
+        make: Returns a new client that may have one connection, so that no lock works if the
+            interrupt has cost it.
         observer: A client of the same server, with other connections.
-        is_warm: Whether the pool has a connection before the interrupt.
+        is_warm: Whether there is a connection before the interrupt.
     """
 
-    make: Callable[[], tuple[Any, list[Any]]]
+    make: Callable[[], Any]
     observer: Any
     is_warm: bool = False
     lock: Callable[..., Any] = Lock
@@ -140,12 +139,11 @@ def interrupt_everywhere(case: Case, *, every: int = 1, first: int = 1) -> list[
 
 def interrupt_once(case: Case, step: int) -> list[str]:
     """Interrupt `acquire()` at a step, and check what it leaves behind."""
-    client, pools = case.make()
+    client = case.make()
     options = {"timeout": 30, "blocking": False, "auto_renewal": False}
     try:
         if case.is_warm:
             free(case, client, options)
-        # Without a time limit, nothing but an interrupt needs a helper thread to connect.
         lock = case.lock(client, "interrupted", **options | {"blocking": True})
         acquired = False
         with suppress(KeyboardInterrupt), interrupt(step, Lock.acquire.__code__, case.where) as at:
@@ -156,17 +154,16 @@ def interrupt_once(case: Case, step: int) -> list[str]:
         if acquired or lock.token:
             lock.release()
         try:
-            check(case, client, pools, options)
+            check(case, client, options)
         except BaseException as error:
             error.add_note(f"interrupted at step {step}, {at}")
             raise
         return at
     finally:
-        for pool in pools:
-            pool.disconnect()
+        client.close()
 
 
-def check(case: Case, client: Any, pools: list[Any], options: dict[str, Any]) -> None:
+def check(case: Case, client: Any, options: dict[str, Any]) -> None:
     # First the locks: a connection with an unread reply is the next one that is used.
     other = case.lock(client, "taken", **options)
     assert not other.acquire(), "a second holder"
@@ -174,10 +171,6 @@ def check(case: Case, client: Any, pools: list[Any], options: dict[str, Any]) ->
     if isinstance(client, redis.Redis):
         for text in ("one", "two", "three"):
             assert client.echo(text) in (text, text.encode()), "the reply to another command"
-    for pool in pools:
-        wait_until(lambda pool=pool: all_connections(pool), timeout=20)
-        slots = thread_slots.get(pool, [])
-        wait_until(lambda slots=slots: not any(slot.locked() for slot in slots), timeout=20)
     again = Lock(case.observer, "interrupted", **options)
     wait_until(again.acquire, timeout=20)
     again.release()
@@ -193,49 +186,8 @@ def free(case: Case, client: Any, options: dict[str, Any]) -> None:
     seen.release()
 
 
-def all_connections(pool: Any) -> bool:
-    """Return whether the pool hands out as many connections as it may have."""
-    connections = []
-    try:
-        for _ in range(pool.max_connections):
-            connections += [pool.get_connection("PING")]
-    except redis.exceptions.ConnectionError:
-        return False
-    finally:
-        for connection in connections:
-            pool.release(connection)
-    return True
-
-
-POOLS = {
-    "own": redis.ConnectionPool,
-    "blocking": redis.BlockingConnectionPool,
-    "lock pool": LockPool,
-}
-"""The pool of a client of a project, one that waits for connections, and one of this package."""
-
-
-class SlowAsyncPool(redis.asyncio.ConnectionPool):
-    """A pool that waits before it takes a connection back, as redis-py 8 does for its lock."""
-
-    async def release(self, connection: Any) -> None:
-        await asyncio.sleep(0)
-        await super().release(connection)
-
-
-ASYNC_POOLS = {
-    "slow": SlowAsyncPool,
-    "own": redis.asyncio.ConnectionPool,
-    "blocking": redis.asyncio.BlockingConnectionPool,
-    "lock pool": AsyncLockPool,
-}
-
-
-def make_client(kind: str, url: str) -> tuple[Any, list[Any]]:
-    options = {"timeout": 0.05} if kind == "blocking" else {}
-    retry = Retry(NoBackoff(), 0)
-    pool = POOLS[kind].from_url(url, max_connections=2, retry=retry, **options)
-    return redis.Redis(connection_pool=pool), [pool]
+def make_client(url: str) -> redis.Redis:
+    return redis.Redis.from_url(url, max_connections=1, retry=Retry(NoBackoff(), 0))
 
 
 # Cancellations in asyncio
@@ -270,14 +222,14 @@ class Cancelled:
             return end.value
 
 
-async def cancel_everywhere(kind: str, url: str, observer: Any, *, is_warm: bool = False) -> int:
+async def cancel_everywhere(url: str, observer: Any, *, is_warm: bool = False) -> int:
     """Cancel `acquire()` at each await point, and check what that leaves behind."""
     taken = Lock(observer, "taken", timeout=600)
     assert await asyncio.to_thread(taken.acquire)
     try:
         for step in count(1):
             try:
-                if not await cancel_once(kind, url, observer, step, is_warm=is_warm):
+                if not await cancel_once(url, observer, step, is_warm=is_warm):
                     return step
             except BaseException as error:
                 error.add_note(f"cancelled at await point {step}")
@@ -292,14 +244,12 @@ async def afree_at_last(observer: Any, name: str) -> None:
         observer.delete(key)
 
 
-async def cancel_once(kind: str, url: str, observer: Any, step: int, *, is_warm: bool) -> bool:
-    pool_options = {"timeout": 0.05} if kind == "blocking" else {}
-    pool = ASYNC_POOLS[kind].from_url(url, max_connections=2, **pool_options)
-    client = redis.asyncio.Redis(connection_pool=pool)
+async def cancel_once(url: str, observer: Any, step: int, *, is_warm: bool) -> bool:
+    client = redis.asyncio.Redis.from_url(url, max_connections=1)
     options = {"timeout": 30, "blocking": False, "auto_renewal": False}
     try:
         if is_warm:
-            await client.ping()
+            await AsyncLock(client, "free", **options).locked()
         lock = AsyncLock(client, "interrupted", **options)
         cancelled = Cancelled(lock.acquire(), step)
         task = asyncio.create_task(wait_for(cancelled))
@@ -315,31 +265,15 @@ async def cancel_once(kind: str, url: str, observer: Any, step: int, *, is_warm:
         for text in ("one", "two", "three"):
             assert await client.echo(text) == text.encode(), "the reply to another command"
         async with asyncio.timeout(20):
-            while not await all_async_connections(pool):  # noqa: ASYNC110  a pool sets no event
-                await asyncio.sleep(0.01)
             lock = AsyncLock(client, "interrupted", **options)
-            while not await lock.acquire():  # noqa: ASYNC110
+            while not await lock.acquire():  # noqa: ASYNC110  nothing sets an event
                 await asyncio.sleep(0.01)
         for key in observer.scan_iter("*lock:interrupted"):
             observer.delete(key)
         return cancelled.was_reached
     finally:
-        await pool.disconnect()
+        await client.connection_pool.disconnect()
 
 
 async def wait_for(awaitable: Any) -> Any:
     return await awaitable
-
-
-async def all_async_connections(pool: Any) -> bool:
-    """Async version of `all_connections()`."""
-    connections = []
-    try:
-        for _ in range(pool.max_connections):
-            connections += [await pool.get_connection("PING")]
-    except redis.exceptions.ConnectionError:
-        return False
-    finally:
-        for connection in connections:
-            await pool.release(connection)
-    return True

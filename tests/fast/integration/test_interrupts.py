@@ -7,7 +7,7 @@ import pytest
 import redis
 
 from tests.faults.proxy import Proxy
-from tests.interrupts import POOLS, Case, cancel_everywhere, interrupt_everywhere, make_client
+from tests.interrupts import Case, cancel_everywhere, interrupt_everywhere, make_client
 
 DELAY_SECONDS = 0.003
 
@@ -32,15 +32,12 @@ def observer(own_server):
         yield client
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # an argument that redis-py 5 needs
-@pytest.mark.parametrize("kind", POOLS)
-def test_an_interrupt_leaves_no_unread_reply_and_no_connection_in_use(url, observer, kind):
+def test_an_interrupt_leaves_no_unread_reply_and_no_connection_in_use(url, observer):
     first = random.randint(1, STEPS_APART)
-    case = Case(lambda: make_client(kind, url), observer)
+    case = Case(lambda: make_client(url), observer)
     places = interrupt_everywhere(case, first=first, every=STEPS_APART)
     assert len(places) > 5, places
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
 async def test_a_cancellation_leaves_no_unread_reply_and_no_connection_in_use(url, observer):
-    assert await cancel_everywhere("slow", url, observer) > 4
+    assert await cancel_everywhere(url, observer) > 4

@@ -5,7 +5,6 @@ A run tries one step in ``INTERRUPT_EVERY``, from a random one on. ``INTERRUPT_E
 
 import os
 import random
-import warnings
 from contextlib import ExitStack
 
 import pytest
@@ -16,9 +15,7 @@ from redis.retry import Retry
 from django_redislock import Lock
 from tests.faults.proxy import Proxy
 from tests.interrupts import (
-    ASYNC_POOLS,
     LINES,
-    POOLS,
     SIGNALS,
     Case,
     cancel_everywhere,
@@ -53,25 +50,16 @@ def observer(own_server):
         yield client
 
 
-@pytest.fixture(autouse=True)
-def no_deprecation():
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # of the arguments of get_connection
-        yield
-
-
 @pytest.mark.parametrize("is_warm", [False, True], ids=["new", "warm"])
 @pytest.mark.parametrize("where", [SIGNALS, LINES])
-@pytest.mark.parametrize("kind", POOLS)
-def test_an_interrupt_at_any_step(url, observer, kind, where, is_warm):
-    case = Case(lambda: make_client(kind, url), observer, is_warm, Lock, where)
+def test_an_interrupt_at_any_step(url, observer, where, is_warm):
+    case = Case(lambda: make_client(url), observer, is_warm, Lock, where)
     assert interrupt_everywhere(case, first=random.randint(1, EVERY), every=EVERY)
 
 
 @pytest.mark.parametrize("is_warm", [False, True], ids=["new", "warm"])
-@pytest.mark.parametrize("kind", ASYNC_POOLS)
-async def test_a_cancellation_at_any_await_point(url, observer, kind, is_warm):
-    assert await cancel_everywhere(kind, url, observer, is_warm=is_warm) > 1
+async def test_a_cancellation_at_any_await_point(url, observer, is_warm):
+    assert await cancel_everywhere(url, observer, is_warm=is_warm) > 1
 
 
 STEPS_APART = 9
@@ -86,9 +74,9 @@ def test_an_interrupt_with_sentinels(where):
 
     def make():
         pool = redis.sentinel.SentinelConnectionPool(
-            "locks", Lagging(running.addresses), max_connections=2, retry=Retry(NoBackoff(), 0)
+            "locks", Lagging(running.addresses), max_connections=1, retry=Retry(NoBackoff(), 0)
         )
-        return redis.Redis(connection_pool=pool), [pool]
+        return redis.Redis(connection_pool=pool)
 
     with Sentinels(down_after=60_000) as running, Proxy(*running.master.address) as proxy:
         proxy.delay(DELAY_SECONDS)
@@ -100,13 +88,11 @@ def test_an_interrupt_with_sentinels(where):
 @pytest.mark.parametrize("where", [SIGNALS, LINES])
 def test_an_interrupt_with_a_cluster(where):
     def make():
-        client = redis.RedisCluster(
+        return redis.RedisCluster(
             startup_nodes=[redis.cluster.ClusterNode(*each) for each in running.startup],
             address_remap=lambda address: proxies[address].address,
-            max_connections=2,
+            max_connections=1,
         )
-        pools = [client.get_redis_connection(each).connection_pool for each in client.get_nodes()]
-        return client, pools
 
     with Cluster("valkey-9.1") as running, ExitStack() as stack:
         proxies = {
@@ -115,5 +101,5 @@ def test_an_interrupt_with_a_cluster(where):
         for proxy in proxies.values():
             proxy.delay(DELAY_SECONDS)
         case = Case(make, running.client(), where=where)
-        # Each client reads the slots first, and each node has a pool.
+        # Each client reads the slots first.
         assert interrupt_everywhere(case, every=5 * STEPS_APART)

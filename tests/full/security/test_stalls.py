@@ -15,6 +15,7 @@ import redis
 from django.core.management import call_command
 
 from django_redislock import locks
+from django_redislock.keys import Keys
 from django_redislock.testing import EmbeddedServer
 from tests.filling import fill, fill_history
 from tests.pages import DASHBOARD, LIST, user_with
@@ -150,8 +151,7 @@ def held_locks(url: str, count: int, size: int) -> list[str]:
     order = random.Random(0)
     with redis.Redis.from_url(url) as client:
         fill(client, "testproject:redislock", "model", names)
-        for bucket in range(16):
-            index = f"testproject:redislock:{{{bucket}}}:index"
-            found = [name for name in client.zrange(index, 0, -1) if name]
-            client.zadd(index, {name: 9e12 + order.randrange(10**6) for name in found})
+        index = Keys("testproject:redislock").index
+        found = [name for name in client.zrange(index, 0, -1) if name]
+        client.zadd(index, {name: 9e12 + order.randrange(10**6) for name in found})
     return names

@@ -51,7 +51,7 @@ def test_the_health_check_names_each_missing_right(make, settings):
         node.ask("ACL", "SETUSER", "locks", "-evalsha", "-hset")
         assert locks.using("user").health().get("scripts").facts["needs"] == "+evalsha +hset"
         node.ask("ACL", "SETUSER", "locks", "+evalsha", "+hset", "resetkeys", "~cache:*")
-        assert locks.using("user").health().get("scripts").facts["needs"] == "~redislock:{*"
+        assert locks.using("user").health().get("scripts").facts["needs"] == "~{redislock}:*"
 
 
 def allowed(line: str) -> set[str]:
@@ -62,12 +62,12 @@ def allowed(line: str) -> set[str]:
 def test_the_user_may_write_keys_of_locks_and_no_others(make):
     with Node(make) as node:
         user = node.client(**make_user(node))
-        assert user.hset("redislock:{0}:lock:a", "any", 1) == 1
-        assert user.hset("site:redislock:{0}:lock:a", "any", 1) == 1
+        assert user.hset("{redislock}:lock:a", "any", 1) == 1
+        assert user.hset("{site:redislock}:lock:a", "any", 1) == 1
         for forbidden in (
             ("HSET", "redislock", "any", 1),
             ("EVAL", "return redis.call('HGET', KEYS[1], 'any')", 1, "session:1"),
-            ("PUBLISH", "redislock:{0}:any", "any"),
+            ("PUBLISH", "{redislock}:any", "any"),
         ):
             with pytest.raises(redis.ResponseError, match=r"(?i)permission|can't (run|access)"):
                 user.execute_command(*forbidden)
@@ -77,7 +77,7 @@ REQUIREPASS, MASTERAUTH = "secret-of-requirepass", "secret-of-masterauth"
 FOREIGN_VALUE, FOREIGN_KEY = "value-of-a-foreign-key", "name-of-a-foreign-key"
 SECRETS = (REQUIREPASS, MASTERAUTH, FOREIGN_VALUE, FOREIGN_KEY)
 
-OWN = "redislock:{0}:lock:own"
+OWN = "{redislock}:lock:own"
 
 WITHOUT_LOGIN = {"auth", "hello", "quit", "reset"}
 """Commands that an ACL cannot forbid. They change the connection."""

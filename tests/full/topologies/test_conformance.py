@@ -9,7 +9,6 @@ import pytest
 
 from django_redislock import LockLost, locks
 from django_redislock.health import CHECKS
-from django_redislock.keys import BUCKETS, Keys
 from tests.lock_tools import awaiting, start, until, waiting
 from tests.tools import STOPPED, Child, wait_until
 
@@ -21,7 +20,6 @@ LEASE = 3.0
 """In seconds. Long enough for a renewal on a busy machine."""
 
 MANY = [f"name-{number}" for number in range(64)]
-"""Names in all buckets, and so on all nodes."""
 
 
 def enters(lock):
@@ -100,7 +98,6 @@ def test_semaphores_and_read_locks_have_several_holders():
 
 
 def test_many_locks_are_held_together(other):
-    assert {Keys("any").of(name).bucket for name in MANY} == set(range(BUCKETS))
     with locks.lock_many(MANY, timeout=2 * LEASE) as many:
         assert set(many.fence_tokens) == set(MANY)
         assert locks.count() == len(MANY)

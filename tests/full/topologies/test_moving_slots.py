@@ -4,6 +4,7 @@ import pytest
 from redis.crc import key_slot
 
 from django_redislock import locks
+from django_redislock.conf import conf
 from django_redislock.keys import Keys
 from tests.lock_tools import start, waiting
 from tests.tools import wait_until
@@ -16,8 +17,8 @@ pytestmark = [
 ]
 
 LEASE = 3.0
-SLOT = key_slot(str(Keys("any").of("a").bucket).encode())
-"""The slot of the lock "a". The number of its bucket is the hash tag."""
+SLOT = key_slot(Keys(conf.prefix).index.encode())
+"""The slot of all locks."""
 
 
 def another(cluster):
@@ -28,7 +29,7 @@ def another(cluster):
 @pytest.mark.parametrize("way", ["move_slot", "move_slot_atomically"])
 def test_a_lock_is_held_renewed_and_handed_over_across_moves(topology, other, way):
     def move():
-        """Move the slot of the lock to another master."""
+        """Move the slot to another master."""
         getattr(topology.cluster, way)(SLOT, another(topology.cluster))
 
     with locks.lock("a", timeout=LEASE) as lock:

@@ -4,8 +4,9 @@ import pytest
 from django.test import override_settings
 
 from django_redislock import locks
+from django_redislock.conf import conf
 from django_redislock.keys import Keys
-from tests.outages import NAME, survive
+from tests.outages import survive
 from tests.servers import Cluster, Sentinels
 
 from . import places
@@ -37,7 +38,7 @@ def test_a_failover_by_sentinels_serves_all_waiters(place, kind):
 @KINDS
 def test_a_failover_in_a_cluster_serves_all_waiters(kind):
     with Cluster() as running:
-        slot = running.client().keyslot(Keys(places.PREFIX).of(NAME).index)
+        slot = running.client().keyslot(Keys(conf.prefix).index)
 
         def fail_over():
             running.wait_in_sync()

@@ -24,7 +24,7 @@ class Topology:
     """Its arguments."""
 
     masters: Callable[[], list[Node]]
-    """The nodes that keep the locks now."""
+    """The nodes that may keep the locks now."""
 
     database: int = 0
 
