@@ -92,10 +92,32 @@ async def acall(
     link: "LoopLink | None" = None,
 ) -> list[Any]:
     """Async version of `call()`."""
-    if link is None:
-        link = _shared_link(_loop_links, client, LoopLink)
-        if link.loop is not asyncio.get_running_loop():
-            link = _loop_links[_owner(client)] = LoopLink()
+    if link is not None:
+        return await _acall(client, commands, limit, once, link)
+    link = _shared_link(_loop_links, client, LoopLink)
+    if link.loop is not asyncio.get_running_loop():
+        link = _loop_links[_owner(client)] = LoopLink()
+    if not once and commands[-1][0] not in BLOCKING_COMMANDS:
+        return await _acall(client, commands, limit, once, link)
+    # On the connection that all tasks share, the others would wait for this call. And if they
+    # broke the connection, commands that cannot be sent again would be lost.
+    spare = link.spares.pop() if link.spares and not once else LoopLink()
+    try:
+        return await _acall(client, commands, limit, once, spare)
+    finally:
+        if once:
+            spare.close()
+        else:
+            link.spares.append(spare)
+
+
+async def _acall(
+    client: AsyncClient,
+    commands: Sequence[Command],
+    limit: float | None,
+    once: bool,
+    link: "LoopLink",
+) -> list[Any]:
     if not isinstance(client, SlotOwner):
         return await link.connection(client).call(commands, limit, once=once)
     deadline = None if limit is None else time.monotonic() + limit
@@ -114,6 +136,10 @@ async def acall(
     except (ConnectionError, RedisTimeoutError):
         client.refresh()
         raise
+
+
+BLOCKING_COMMANDS = ("BLPOP", "WAIT")
+"""Commands for whose reply the server lets a connection wait."""
 
 
 def _owner(client: Any) -> Any:
@@ -364,6 +390,8 @@ class LoopLink:
 
     def __init__(self) -> None:
         self.loop = asyncio.get_running_loop()
+        self.spares: list[LoopLink] = []
+        """Links that are not in use, for calls that a shared connection must not wait for."""
         self._by_node: dict[object, LoopConnection] = {}
 
     def connection(self, node: Any) -> "LoopConnection":
@@ -379,13 +407,15 @@ class LoopLink:
         for connection in self._by_node.values():
             connection.close()
         self._by_node.clear()
+        for spare in self.spares:
+            spare.close()
+        self.spares.clear()
 
     def __del__(self) -> None:
         # The client is garbage. Its connections would live as long as the event loop.
-        if not self.loop.is_closed():
-            with suppress(RuntimeError):  # closed by another thread at this moment
-                for connection in self._by_node.values():
-                    self.loop.call_soon_threadsafe(connection.close)
+        for connection in self._by_node.values():
+            with suppress(RuntimeError):  # the loop is closed
+                self.loop.call_soon_threadsafe(connection.close)
 
 
 _loop_links: WeakKeyDictionary[Any, LoopLink] = WeakKeyDictionary()
@@ -429,15 +459,8 @@ class LoopConnection:
     async def call(
         self, commands: Sequence[Command], limit: float | None, *, once: bool
     ) -> list[Any]:
-        if once:
-            # Others could break this connection, and these commands cannot be sent again.
-            alone = LoopConnection(self._endpoint)
-            try:
-                return await alone._call(commands, limit, may_repeat=False)
-            finally:
-                alone.close()
-        if limit is not None:
-            return await self._call(commands, limit)
+        if once or limit is not None:
+            return await self._call(commands, limit, may_repeat=not once)
         replies: list[Any] = await self._endpoint.retry.call_with_retry(
             partial(self._call, commands, self._endpoint.socket_timeout), _aignore
         )
@@ -499,8 +522,11 @@ class LoopConnection:
                     with suppress(RedisError, OSError):  # the reader gets an error, too
                         await connection.send_packed_command([packed], check_health=False)
         finally:
-            if self._reader and not _is_loop_closed():
-                self._reader.cancel()
+            if connection and not _is_loop_closed():
+                if self._reader:
+                    self._reader.cancel()
+                # The reader does it, too, unless it was cancelled before its first step.
+                await connection.disconnect(nowait=True)
 
     def _packed_requests(self) -> bytes:
         """Return what is to be sent, and expect the replies from now on."""
@@ -516,9 +542,12 @@ class LoopConnection:
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT_SECONDS):
                 await connection.connect()
-        except TimeoutError:
-            await connection.disconnect(nowait=True)
-            raise RedisTimeoutError("Timed out while connecting to Redis") from None
+        except BaseException as error:
+            if not _is_loop_closed():
+                await connection.disconnect(nowait=True)
+            if isinstance(error, TimeoutError):
+                raise RedisTimeoutError("Timed out while connecting to Redis") from None
+            raise
         # redis-py's own limits are a task for each request and a timer for each reply.
         connection.socket_timeout = None
         return connection

@@ -258,3 +258,18 @@ def test_a_client_that_is_garbage_leaves_no_connection(own_server, own_redis, mo
         await until(no_connection)
 
     asyncio.run(use())
+
+
+async def test_a_call_that_blocks_does_not_delay_others(own_redis, own_async):
+    blocking = asyncio.create_task(acall(own_async, [("BLPOP", "nothing", 30)], 60))
+    await until(has_blocked(own_redis))
+    assert await acall(own_async, PING, 5) == [b"PONG"]
+    own_redis.rpush("nothing", "something")
+    assert await blocking == [[b"nothing", b"something"]]
+
+
+def has_blocked(own_redis):
+    async def is_blocked():
+        return own_redis.info("clients")["blocked_clients"] == 1
+
+    return is_blocked
