@@ -79,7 +79,7 @@ def supports_locks(alias: str) -> bool:
     Raises:
         ImproperlyConfigured: An option of the cache alias is invalid.
     """
-    factory = client_factory(alias, keys_of_alias(alias))
+    factory = client_factory(alias, Keys("any"))
     if factory and not uses_custom_client(alias):
         factory.make()
     return factory is not None

@@ -130,7 +130,8 @@ class ThreadInbox(ReaderInbox):
 
     def __init__(self, prefix: str, run: Callable[..., Any]) -> None:
         super().__init__(prefix, run)
-        self._link = ThreadLink(size=1)
+        # The second is for a signal handler that waits in the thread that reads.
+        self._link = ThreadLink(size=2)
         # A dictionary, because its changes are single steps, which no interrupt divides.
         self._reader: dict[str, tuple[Waiter, int]] = {}
         self._replies_until = math.inf

@@ -340,9 +340,7 @@ RenewerKey: TypeAlias = tuple[Server, int]
 """A server, and `min_replicas`. Each of them can fail alone."""
 
 # Weak values: a renewer exists as long as a lease, a caller or a running thread refers to it.
-_thread_renewers: WeakValueDictionary[tuple[int, RenewerKey], ThreadRenewer] = (
-    WeakValueDictionary()
-)
+_thread_renewers: dict[tuple[int, RenewerKey], ref[ThreadRenewer]] = {}
 _loop_renewers: WeakKeyDictionary[
     asyncio.AbstractEventLoop, WeakValueDictionary[RenewerKey, AsyncRenewer]
 ] = WeakKeyDictionary()
@@ -353,9 +351,22 @@ def thread_renewer(server: Server, min_replicas: int = 0) -> ThreadRenewer:
     # The pid, because a renewer's thread is not in a forked child, and uWSGI forks without
     # Python's hooks.
     key = os.getpid(), (server, min_replicas)
-    # Without a thread lock, which an interrupt could leave acquired. Two threads that come at the
-    # same time can each get a renewer of their own, which does no harm.
-    return _thread_renewers.get(key) or _thread_renewers.setdefault(key, ThreadRenewer(server))
+    # Without a thread lock, which an interrupt could leave acquired: each change of the dictionary
+    # is one step.
+    while True:
+        known = _thread_renewers.get(key)
+        if known is None:
+            made = ThreadRenewer(server)
+            known = _thread_renewers.setdefault(key, ref(made))
+        renewer = known()
+        if renewer is not None:
+            return renewer
+        _thread_renewers.pop(key, None)
+
+
+def thread_renewers() -> list[ThreadRenewer]:
+    """Return the renewers of the threads of this process."""
+    return [renewer for known in list(_thread_renewers.values()) if (renewer := known())]
 
 
 def loop_renewer(server: Server, min_replicas: int = 0) -> AsyncRenewer:

@@ -23,7 +23,7 @@ from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary, ref
 
-from redis.exceptions import ConnectionError, RedisError, ResponseError
+from redis.exceptions import ConnectionError, InvalidResponse, RedisError, ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from ..backends import AsyncClient, Client, Endpoint, SlotOwner
@@ -138,6 +138,19 @@ def _pack(commands: Sequence[Command]) -> bytes:
             size = len(text) if text.isascii() else len(text.encode())
             parts.append(f"${size}\r\n{text}\r\n")
     return "".join(parts).encode()
+
+
+PARSER_ERRORS = (
+    ValueError,
+    TypeError,
+    AttributeError,
+    LookupError,
+    ArithmeticError,
+    RecursionError,
+)
+"""What redis-py raises if it cannot parse a reply. Something else than Redis may answer."""
+
+UNREADABLE = "Redis sent a reply that redis-py cannot parse"
 
 
 # Threads
@@ -323,6 +336,8 @@ def _exchange(connection: Any, packed: bytes, count: int, deadline: float | None
                 replies.append(connection.read_response(disable_decoding=True))
             except ResponseError as error:
                 replies.append(error.with_traceback(None))  # its frames would keep a lock alive
+            except PARSER_ERRORS:
+                raise InvalidResponse(UNREADABLE) from None
         return replies
     except BaseException:
         connection.disconnect()
@@ -526,9 +541,15 @@ class LoopConnection:
                 if any(map(is_readonly, replies)):  # a new connection may lead to the new primary
                     return
                 del replies  # an error among them refers to the frames of its caller
-        except (RedisError, OSError, TypeError, AttributeError) as error:
-            # redis-py raises the last two if the sender closed the connection after an error.
-            problem = error if isinstance(error, RedisError | OSError) else problem
+        except (RedisError, OSError) as error:
+            problem = error
+        except PARSER_ERRORS:
+            # Or the sender has closed the connection after an error.
+            if connection.is_connected:
+                problem = InvalidResponse(UNREADABLE)
+        except Exception as error:  # noqa: BLE001
+            # A signal handler raised it, for whatever task the event loop was running.
+            self._fail(self._sent, error)
         finally:
             if not _is_loop_closed():
                 self._reader_ended(problem)

@@ -11,7 +11,7 @@ import time
 import weakref
 from contextlib import suppress
 from functools import partial
-from itertools import count, islice
+from itertools import count
 
 import pytest
 import redis
@@ -160,26 +160,19 @@ def test_an_error_of_the_server_is_logged_once_for_all_locks(
         lock.release()
 
 
-def names_of(bucket, count):
-    return islice((n for n in map(str, range(1000)) if Keys("any").of(n).bucket == bucket), count)
-
-
 def test_an_overwritten_key_affects_no_other_lock(redis_server, moving_clock):
-    """The key belongs to a lock, or to the index of its bucket, which no lock needs."""
-    of_first, of_second, of_third = ([*names_of(bucket, 2)] for bucket in range(3))
-    names = (*of_first, of_second[0], of_third[0])
-    held = spoilt, neighbour, indexed, elsewhere = [locks.lock(n, timeout=30) for n in names]
-    for lock in held:
-        assert lock.acquire()
-    redis_server.set(locks._keys.of(spoilt.name).lock, "theirs")
-    redis_server.delete(locks._keys.of(indexed.name).index)
-    redis_server.set(locks._keys.of(indexed.name).index, "theirs")
+    """The key belongs to a lock, or is the index, which no lock needs."""
+    spoilt, neighbour = locks.lock("a", timeout=30), locks.lock("b", timeout=30)
+    assert spoilt.acquire()
+    assert neighbour.acquire()
+    redis_server.set(locks._keys.of("a").lock, "theirs")
+    redis_server.delete(locks._keys.index)
+    redis_server.set(locks._keys.index, "theirs")
     for _ in range(4):
         moving_clock.forward(12)
     assert spoilt.lost
-    for lock in (neighbour, indexed, elsewhere):
-        assert not lock.lost
-        lock.release()
+    assert not neighbour.lost
+    neighbour.release()
     redis_server.flushdb()
 
 
@@ -565,13 +558,13 @@ def test_a_lease_without_an_end_does_not_stop_the_renewer(own_locks):
 
 
 def test_concurrent_callers_get_the_same_renewer(own_locks):
-    def ask(name, replicas):
+    def ask(replicas):
         together.wait(60)
-        return thread_renewer(server, name, replicas)
+        return thread_renewer(server, replicas)
 
     server, together = own_locks._server(), threading.Barrier(8)
     for replicas in range(50):  # each has its own renewer
-        asked = [start(ask, "a", replicas) for _ in range(8)]
+        asked = [start(ask, replicas) for _ in range(8)]
         assert len({each.result(60) for each in asked}) == 1
 
 

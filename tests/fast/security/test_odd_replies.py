@@ -33,6 +33,12 @@ REPLIES = {
     "nothing in it": bulk("[null, null, null, null]"),
     "names": bulk('["0", 1, [[5, "x"], ["a"]]]'),
     "rows": bulk('["1", [[null, "x", 5]]]'),
+    "a redirect to nowhere": b"-MOVED x\r\n",
+    "a redirect without an address": b"-ASK\r\n",
+    "no number": b":abc\r\n",
+    "no length": b"$x\r\n",
+    "no count": b"*x\r\n",
+    "deep lists": b"*1\r\n" * 5000,
 }
 
 
