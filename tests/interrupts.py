@@ -51,10 +51,10 @@ def interrupt(step: int, began: CodeType, where: str = SIGNALS) -> Iterator[list
 
     def pass_step(frame: FrameType) -> None:
         nonlocal passed
-        if frame.f_code.co_name in IGNORED or struck:
+        if struck:
             return
         passed += 1
-        if passed == step:
+        if passed >= step and not is_ignored(frame):
             struck.append(f"{frame.f_code.co_qualname}:{frame.f_lineno}")
             raise KeyboardInterrupt
 
@@ -89,6 +89,15 @@ def interrupt(step: int, began: CodeType, where: str = SIGNALS) -> Iterator[list
         sys.setprofile(before[0])
         sys.settrace(before[1])
         gc.enable()
+
+
+def is_ignored(frame: FrameType | None) -> bool:
+    """Return whether the frame, or one that called it, is of a function in `IGNORED`."""
+    while frame:
+        if frame.f_code.co_name in IGNORED:
+            return True
+        frame = frame.f_back
+    return False
 
 
 @cache

@@ -42,7 +42,7 @@ LEFT = """
 redis.call('TIME')
 redis.call('EXISTS', KEYS[2])
 redis.call('HMGET', KEYS[1], 'kind', 'used', 'h:' .. ARGV[1])
-redis.call('XADD', KEYS[5], 'MAXLEN', '~', '1000', '*', 'name', ARGV[1], 'kind', 'mutex',
+redis.call('XADD', KEYS[5], 'MAXLEN', '~', '10000', '*', 'name', ARGV[1], 'kind', 'mutex',
   'token', ARGV[1], 'how', 'released', 'at', ARGV[2], 'holder', ARGV[3])
 redis.call('DEL', KEYS[1], KEYS[6])
 redis.call('ZREM', KEYS[3], ARGV[1])

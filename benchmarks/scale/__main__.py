@@ -1,23 +1,21 @@
-"""``python -m benchmarks.scale`` measures the load that one server carries and that three servers
-carry, and writes the results to a page."""
+"""``python -m benchmarks.scale`` measures the load that one server carries, and whether three
+servers with a cache alias each carry three times as much. It writes the results to a page."""
 
 import argparse
+import os
 import statistics
+import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from random import Random
-from typing import Any
 
-from redis.crc import key_slot
-
-from django_redislock.keys import BUCKETS, Keys
 from tests.faults.table import markdown, write
-from tests.servers import Cluster, Node
-from tests.servers.cluster import SLOTS
+from tests.servers import Node
 
 from ..bench import places, report
 from ..bench.crew import Crew
@@ -28,13 +26,18 @@ BEGIN = "<!-- scale: written by `make scale` -->"
 END = "<!-- scale: end -->"
 
 LOCKS, REPLAYED = "`locks.lock`", "the same commands, replayed"
-PROCESSES = {LOCKS: (1, 2, 4), REPLAYED: (1, 2)}
+LOADS = [(LOCKS, 1), (LOCKS, 2), (LOCKS, 4), (REPLAYED, 1), (REPLAYED, 2)]
+"""What the processes send to one server, and their number."""
 
-MASTERS = 3
-SPREAD_OVER = (1, 2, 3, 4, 5, 6, 8, 12, 16)
+ALIASES = "default", "second", "third"
+"""The cache aliases, each with a server of its own."""
 
+SHARE = 6
+"""In the comparison of one server with three, each gets a sixth of a core, and the process that
+loads them has another core. So it can load them all, and a server gets as much processor time
+beside others as alone."""
 
-Load = tuple[int, str, int]  # number of servers, type of client, number of processes
+IDLE_LOOP = "while True: pass"
 
 
 @dataclass(frozen=True)
@@ -48,53 +51,74 @@ class Carried:
 
 def main() -> int:
     options = _options()
-    most = max(max(each) for each in PROCESSES.values())
-    with Node() as node:
-        places.set_up(node.url)
-        from tests.faults.work import use_cluster
-
-        from .clients import prepare
-
-        keys = Keys(places.KEYS)
-        with Cluster(masters=MASTERS, replicas=0) as cluster:
-            prepare([node, *cluster.nodes])
-            with (
-                Crew(most, {"default": node.url}) as one,
-                Crew(most, {"default": node.url}) as several,
-            ):
-                several.order(most, use_cluster, cluster.startup)
-                contenders = {}
-                for crew, nodes in ((one, [node]), (several, cluster.nodes)):
-                    of_slot = cluster.owner if crew is several else lambda slot: node
-                    owners = {each: of_slot(_slot(keys, each)).address for each in range(BUCKETS)}
-                    for who, counts in PROCESSES.items():
-                        for processes in counts:
-                            arguments = who, keys, owners, options.seconds
-                            run = partial(_run, nodes, crew, processes, *arguments)
-                            contenders[len(nodes), who, processes] = run
-                random = Random(options.seed)
-                found = interleaved(contenders, options.rounds, random, warm=False)
-        where = report.where_it_ran(node)
-    text = f"{where}\n\n{_table(found)}\n\n{_spread(keys)}"
+    most = max(processes for _, processes in LOADS)
+    with ExitStack() as stack:
+        servers = {alias: stack.enter_context(Node()) for alias in ALIASES}
+        places.set_up(servers["default"].url)
+        urls = {alias: node.url for alias, node in servers.items()}
+        crew = stack.enter_context(Crew(most, urls))
+        run = partial(_run, crew, seconds=options.seconds)
+        random = Random(options.seed)
+        one = {"default": servers["default"]}
+        loads = {load: partial(run, one, *load) for load in LOADS}
+        carried = interleaved(loads, options.rounds, random, warm=False)
+        shared = {len(some): partial(_run_with_shares, run, some) for some in (one, servers)}
+        crew.order(most, os.sched_setaffinity, 0, _other_cores())
+        for node in servers.values():
+            os.sched_setaffinity(node.pid, {_first_core()})
+        compared = interleaved(shared, options.rounds, random, warm=False)
+        where = report.where_it_ran(servers["default"])
+    text = f"{where}\n\n{_table(carried)}\n\n{_comparison(compared)}"
     print(text)
     if options.write:
         write(options.write, text, BEGIN, END)
     return 0
 
 
-def _run(nodes: Sequence[Node], crew: Crew, processes: int, who: str, *arguments: Any) -> Carried:
+def _run(
+    crew: Crew, servers: Mapping[str, Node], who: str, processes: int, *, seconds: float
+) -> Carried:
     from . import clients  # needs the settings
 
+    nodes = [*servers.values()]
     before, began = [_cpu(node) for node in nodes], time.monotonic()
     ask = {LOCKS: clients.by_locks, REPLAYED: clients.replayed}[who]
-    cycles = sum(crew.order(processes, ask, *arguments))
+    addresses = {alias: node.address for alias, node in servers.items()}
+    cycles = sum(crew.order(processes, ask, addresses, seconds))
     lasted = time.monotonic() - began
     used = [_cpu(node) - then for node, then in zip(nodes, before, strict=True)]
     return Carried(cycles / lasted, max(used) / lasted, sum(used) / cycles * 1e6)
 
 
-def _slot(keys: Keys, bucket: int) -> int:
-    return int(key_slot(keys.inspect(bucket)[0].encode()))
+def _run_with_shares(run: "partial[Carried]", servers: Mapping[str, Node]) -> Carried:
+    with _idle_loops(SHARE - len(servers)):
+        return run(servers, REPLAYED, 1)
+
+
+@contextmanager
+def _idle_loops(count: int) -> Iterator[None]:
+    """Have processes that take their share of the core of the servers."""
+    loops = [
+        # In sessions of their own, like the servers, because Linux shares a core among sessions.
+        subprocess.Popen([sys.executable, "-c", IDLE_LOOP], start_new_session=True)
+        for _ in range(count)
+    ]
+    try:
+        for loop in loops:
+            os.sched_setaffinity(loop.pid, {_first_core()})
+        yield
+    finally:
+        for loop in loops:
+            loop.kill()
+            loop.wait()
+
+
+def _first_core() -> int:
+    return min(os.sched_getaffinity(0))
+
+
+def _other_cores() -> set[int]:
+    return os.sched_getaffinity(0) - {_first_core()}
 
 
 def _cpu(node: Node) -> float:
@@ -105,50 +129,51 @@ def _cpu(node: Node) -> float:
 # Output
 
 
-def _table(found: dict[Load, list[Carried]]) -> str:
+def _table(found: Mapping[tuple[str, int], list[Carried]]) -> str:
     head = (
-        *("Servers", "Load", "Processes", "Cycles per second", "Spread"),
-        *("Busiest server, of a core", "Server CPU time per cycle", "Estimate for a full core"),
+        *("Load on one server", "Processes", "Cycles per second", "Spread"),
+        *("Server, of a core", "Server CPU time per cycle", "Estimate for a full core"),
     )
-    rule = ("--:", "---", "--:", "--:", "--:", "--:", "--:", "--:")
-    rows = [_row(load, rounds) for load, rounds in found.items()]
-    return markdown(head, rule, *rows)
+    rule = ("---", "--:", "--:", "--:", "--:", "--:", "--:")
+    return markdown(head, rule, *(_row(*load, rounds) for load, rounds in found.items()))
 
 
-def _row(load: Load, rounds: Sequence[Carried]) -> tuple[str, ...]:
-    servers, who, processes = load
-    low, middle, high = quantiles([each.per_second for each in rounds])
+def _row(who: str, processes: int, rounds: Sequence[Carried]) -> tuple[str, ...]:
+    middle, spread = _rate(rounds)
     microseconds = statistics.median(each.microseconds for each in rounds)
     return (
-        f"{servers}",
         who,
         f"{processes}",
         _hundreds(middle),
-        f"{_hundreds(low)} to {_hundreds(high)}",
+        spread,
         f"{statistics.median(each.of_core for each in rounds):.0%}",
         f"{microseconds:.0f} µs",
         f"{_hundreds(1e6 / microseconds)} per second",
     )
 
 
+def _comparison(found: Mapping[int, list[Carried]]) -> str:
+    """Return a table of the rates of one server and of several, each with a share of a core."""
+    head = (
+        *("Servers and aliases", "Cycles per second", "Spread"),
+        *("Busiest server, of a core", "Times the rate of one"),
+    )
+    rows = []
+    for servers, rounds in found.items():
+        middle, spread = _rate(rounds)
+        of_core = statistics.median(each.of_core for each in rounds)
+        times = f"{middle / _rate(found[1])[0]:.2f}"
+        rows.append((f"{servers}", _hundreds(middle), spread, f"{of_core:.0%}", times))
+    return markdown(head, ("--:",) * 5, *rows)
+
+
+def _rate(rounds: Sequence[Carried]) -> tuple[float, str]:
+    low, middle, high = quantiles([each.per_second for each in rounds])
+    return middle, f"{_hundreds(low)} to {_hundreds(high)}"
+
+
 def _hundreds(value: float) -> str:
     return number(float(round(value, -2)))
-
-
-def _spread(keys: Keys) -> str:
-    """Return a table of the buckets per primary if the slots are distributed evenly."""
-    head = ("Primaries", "Buckets on each primary", "Capacity in servers")
-    rows = [head, ("--:", "---", "--:")]
-    for primaries in SPREAD_OVER:
-        ends = [SLOTS * (place + 1) // primaries for place in range(primaries)]
-        of_each = [0] * primaries
-        for bucket in range(BUCKETS):
-            slot = _slot(keys, bucket)
-            of_each[next(place for place, end in enumerate(ends) if slot < end)] += 1
-        most = BUCKETS / max(of_each)
-        counts = ", ".join(map(str, sorted(of_each, reverse=True)))
-        rows.append((str(primaries), counts, number(most)))
-    return markdown(*rows)
 
 
 def _options() -> argparse.Namespace:

@@ -1,41 +1,28 @@
 """One process of the benchmark: it runs lock cycles for some seconds, and counts them.
 
-The cycles are real, or replayed. For a replay, many connections of one process repeat the commands
-that the package sends for an acquisition and a release. Each connection waits for its reply.
+The cycles are real, or replayed. For a replay, many connections of one process repeat what the
+package sends for an acquisition and a release. Each connection waits for its reply.
 """
 
-import math
 import select
 import socket
 import time
-from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
+from typing import Any
+from unittest.mock import patch
 from uuid import uuid4
 
 from redis import Connection
 
 from django_redislock import locks
-from django_redislock.engine import protocol
-from django_redislock.engine.operations import Call
-from django_redislock.engine.runners import _evalsha
-from django_redislock.keys import BUCKETS, Keys
-from django_redislock.lua import ACQUIRE, RELEASE
-from tests.servers import Node
 
-OF_EACH = 2  # locks of each bucket and process, used in turn or, if replayed, at the same time
+LOCKS = 30  # of each process, used in turn or, if replayed, at the same time
 
-Addresses = Mapping[int, tuple[str, int]]  # of the servers with the buckets
+Addresses = Mapping[str, tuple[str, int]]  # of the servers, by cache alias
 
 
-def prepare(nodes: Iterable[Node]) -> None:
-    """Load the scripts into the servers."""
-    for node in nodes:
-        for script in (ACQUIRE, RELEASE):
-            node.client().script_load(script.source)
-
-
-def by_locks(keys: Keys, addresses: Addresses, seconds: float) -> int:
-    held = [locks.lock(name) for name in _names(keys)]
+def by_locks(addresses: Addresses, seconds: float) -> int:
+    held = [lock for _, lock in _locks(addresses)]
     done, end = 0, time.monotonic() + seconds
     while time.monotonic() < end:
         for lock in held:
@@ -45,10 +32,10 @@ def by_locks(keys: Keys, addresses: Addresses, seconds: float) -> int:
     return done
 
 
-def replayed(keys: Keys, addresses: Addresses, seconds: float) -> int:
+def replayed(addresses: Addresses, seconds: float) -> int:
     lines = {}
-    for name in _names(keys):
-        line = Line(keys, name, addresses[keys.of(name).bucket])
+    for alias, lock in _locks(addresses):
+        line = Line(lock, addresses[alias])
         lines[line.socket.fileno()] = line
     polling = select.epoll()
     for number, line in lines.items():
@@ -73,11 +60,10 @@ def replayed(keys: Keys, addresses: Addresses, seconds: float) -> int:
 class Line:
     """A connection, and the lock that it acquires and releases."""
 
-    def __init__(self, keys: Keys, name: str, address: tuple[str, int]) -> None:
-        of_name, token = keys.of(name), uuid4().hex
-        request = locks.lock(name)._request(of_name, token)
-        self._acquire = _packed(next(protocol.acquire(request, -math.inf)))
-        self._release = _packed(next(protocol.release(of_name, token)))
+    def __init__(self, lock: Any, address: tuple[str, int]) -> None:
+        with lock:
+            pass  # connects, and the server has the scripts from now on
+        self._acquire, self._release = _sent_by(lock.acquire), _sent_by(lock.release)
         self._holds = False
         self.socket = socket.create_connection(address)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -96,16 +82,23 @@ class Line:
         return not self._holds
 
 
-def _packed(call: Call) -> bytes:
-    return b"".join(Connection().pack_command(*_evalsha(call)))
+def _sent_by(call: Any) -> bytes:
+    """Return what a call sends to Redis."""
+    sent: list[bytes] = []
+    send = Connection.send_packed_command
+
+    def record(connection: Any, command: Any, **options: Any) -> None:
+        sent.extend(command)
+        send(connection, command, **options)
+
+    with patch.object(Connection, "send_packed_command", record):
+        assert call() is not False
+    [packed] = sent
+    return packed
 
 
-def _names(keys: Keys) -> list[str]:
-    """Return unique names of locks, the same number for each bucket."""
-    left, names = Counter(dict.fromkeys(range(BUCKETS), OF_EACH)), list[str]()
-    while left.total():
-        name = uuid4().hex
-        if left[keys.of(name).bucket]:
-            left[keys.of(name).bucket] -= 1
-            names.append(name)
-    return names
+def _locks(addresses: Addresses) -> list[tuple[str, Any]]:
+    """Return locks with unique names and their aliases, the same number for each alias."""
+    aliases = [*addresses] * (LOCKS // len(addresses))
+    options = {"timeout": 600, "auto_renewal": False}
+    return [(alias, locks.using(alias).lock(uuid4().hex, **options)) for alias in aliases]

@@ -26,14 +26,7 @@ from ..bench import report
 BEGIN = "<!-- waiters: written by `make waiters` -->"
 END = "<!-- waiters: end -->"
 
-POOLS: dict[str, dict[str, Any]] = {
-    "default": {},
-    "4 connections": {"max_connections": 4},
-    "blocking, 4 connections": {
-        "pool_class": "redis.BlockingConnectionPool",
-        "max_connections": 4,
-    },
-}
+FEW_CONNECTIONS = 4
 
 MAX_WAIT_SECONDS = 120.0
 IDLE_SECONDS = 5.0
@@ -44,7 +37,9 @@ class Load:
     waiters: int
     locks: int = 1
     kind: str = "coroutine"
-    pool: str = "default"
+
+    max_connections: int = 50
+    """The setting ``REDISLOCK_MAX_CONNECTIONS``, which is a limit for threads."""
 
     idle: bool = False
     """Whether no waiter acquires the lock, to count the commands of waiting."""
@@ -55,11 +50,7 @@ LOADS = [
     *(Load(waiters, waiters // 10) for waiters in (100, 1_000, 10_000)),
     *(Load(waiters, kind="thread") for waiters in (1, 50, 500)),
     *(Load(waiters, waiters // 10, kind="thread") for waiters in (50, 500)),
-    *(
-        Load(waiters, kind=kind, pool=pool)
-        for pool in list(POOLS)[1:]
-        for waiters, kind in ((1_000, "coroutine"), (500, "thread"))
-    ),
+    Load(500, kind="thread", max_connections=FEW_CONNECTIONS),
 ]
 IDLE_LOADS = [Load(10_000, idle=True), Load(10_000, 1_000, idle=True)]
 
@@ -77,11 +68,11 @@ def main() -> int:
         idle = [_measure(node, load) for load in IDLE_LOADS]
         where = report.where_it_ran(node)
     head = (
-        *("Waiters", "Locks", "Pool", "Handovers per second", "Commands for each"),
+        *("Waiters", "Locks", "`MAX_CONNECTIONS`", "Handovers per second", "Commands for each"),
         *("Connections", "Longest wait", "Errors", "Locks lost"),
     )
     idle_head = ("Idle waiters", "Locks", "Commands per second", "Commands in scripts per second")
-    rule = ("--:", "--:", "---", *["--:"] * 6)
+    rule = ("--:",) * 9
     text = (
         f"{where}\n\n{markdown(head, rule, *rows)}\n\n{markdown(idle_head, ('--:',) * 4, *idle)}"
     )
@@ -122,7 +113,7 @@ def _measure(node: Node, load: Load) -> tuple[str, ...]:
         return *who, f"{found['sent']:.0f}", f"{found['in_scripts']:,.0f}"
     row = (
         *who,
-        load.pool,
+        f"{load.max_connections}" if load.kind == "thread" else "",
         f"{found['acquired'] / found['seconds']:,.0f}",
         f"{_sent(client) / max(found['acquired'], 1):.2f}",
         f"{most}",
@@ -180,8 +171,8 @@ def _run(load: Load) -> dict[str, Any]:
     os.environ["DJANGO_SETTINGS_MODULE"] = "testproject.settings"
     location = f"{os.environ['REDIS_URL']}?client_name=waiters"
     backend = "django.core.cache.backends.redis.RedisCache"
-    cache = {"BACKEND": backend, "LOCATION": location, "OPTIONS": POOLS[load.pool]}
-    settings.CACHES = {"default": cache}
+    settings.CACHES = {"default": {"BACKEND": backend, "LOCATION": location}}
+    settings.REDISLOCK_MAX_CONNECTIONS = load.max_connections
     django.setup()
     if load.kind == "thread":
         return _threads(load)

@@ -1,12 +1,11 @@
 """Connect in a helper thread."""
 
+import _thread
 import threading
 import time
 from typing import Any
 
 from redis.exceptions import TimeoutError as RedisTimeoutError
-
-THREAD_NAME = "redislock-connect"
 
 
 def connect(connection: Any, seconds: float | None) -> None:
@@ -23,35 +22,40 @@ def connect(connection: Any, seconds: float | None) -> None:
         redis.exceptions.TimeoutError: It took longer.
     """
     errors: list[BaseException] = []
+    is_connecting = threading.Lock()
+    is_connecting.acquire()
 
     def work() -> None:
         try:
             connection.connect()
         except BaseException as error:
             errors.append(error)
+        finally:
+            is_connecting.release()
 
-    thread = threading.Thread(target=work, name=THREAD_NAME, daemon=True)
     try:
         try:
-            thread.start()
+            # An interrupt in `threading.Thread.start()` can become a RuntimeError, like that of a
+            # thread that cannot be started, although the thread runs.
+            _thread.start_new_thread(work, ())
         except RuntimeError:  # the interpreter is shutting down, or the system has no thread left
             connection.connect()
             return
-        _join(thread, seconds)
+        if not _acquire(is_connecting, seconds):
+            raise RedisTimeoutError("Timed out while connecting to Redis")
         if errors:
             raise errors.pop()
-        if thread.is_alive():
-            raise RedisTimeoutError("Timed out while connecting to Redis")
     except BaseException:
         connection.disconnect()  # which also ends the thread, if it waits for a reply
         raise
 
 
-def _join(thread: threading.Thread, seconds: float | None) -> None:
+def _acquire(lock: threading.Lock, seconds: float | None) -> bool:
+    if seconds is None:
+        return lock.acquire()
     began = time.monotonic()
-    thread.join(seconds)
-    if seconds is not None and thread.is_alive():
-        # If this process was stopped, so was the thread. It gets as long again as the wait was
-        # late.
-        late = time.monotonic() - began - seconds
-        thread.join(min(max(late, 0), seconds))
+    if lock.acquire(timeout=seconds):
+        return True
+    # If this process was stopped, so was the thread. It gets as long again as the wait was late.
+    late = time.monotonic() - began - seconds
+    return lock.acquire(timeout=min(max(late, 0), seconds))

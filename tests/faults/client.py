@@ -328,10 +328,8 @@ def _import_all() -> None:
     import redis.asyncio  # noqa: F401
 
     import django_redislock.manager  # noqa: F401
-
-    with contextlib.suppress(ImportError):  # an earlier release lacks some of their imports
-        import tests.faults.scenarios
-        import tests.faults.soak.mixing  # noqa: F401
+    import tests.faults.scenarios
+    import tests.faults.soak.mixing  # noqa: F401
 
 
 def _be_client(order: dict[str, Any], orders: socket.socket) -> None:
@@ -372,20 +370,17 @@ def _watch(client: Client) -> None:
 
     signals.lock_waiting.connect(waiting, weak=False)
     signals.lock_lost.connect(lost, weak=False)
-    # Use the names of the previous release, if it runs here.
-    setter = "set_deadline" if hasattr(Lease, "set_deadline") else "keep"
-    loss = "_is_lost" if hasattr(Lease, "_is_lost") else "_lost"
-    set_deadline = getattr(Lease, setter)
+    set_deadline = Lease.set_deadline
 
     def watched(lease: Lease, deadline: float) -> None:
         set_deadline(lease, deadline)
-        if getattr(lease, loss):
+        if lease._is_lost:
             return  # a lost lease stays lost
         sent = deadline - lease.seconds  # unless the holder extended the lease
         about = {"lock": lease.keys.name, "token": lease.token, "deadline": lease.deadline}
         client.log.write("kept", sent=sent, **about)
 
-    setattr(Lease, setter, watched)
+    Lease.set_deadline = watched  # type: ignore[method-assign]
 
 
 if __name__ == "__main__":

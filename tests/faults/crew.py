@@ -36,8 +36,8 @@ def caches(url: str, **options: Any) -> dict[str, Any]:
 class Crew:
     """A process that has imported everything, and forks clients.
 
-    `python`, `module` and `environment` select other libraries, gevent, another clock, or another
-    release of the package. The process exits when the process that started it does.
+    `python`, `module` and `environment` select other libraries, gevent or another clock. The
+    process exits when the process that started it does.
     """
 
     def __init__(

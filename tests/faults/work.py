@@ -7,14 +7,11 @@ import asyncio
 import time
 from collections.abc import Coroutine, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, is_dataclass
-from datetime import datetime
 from typing import Any
 
 from django.test import override_settings
 from redis.exceptions import RedisError
 
-import django_redislock
 from django_redislock import locks
 from tests.full.topologies import places
 
@@ -130,46 +127,6 @@ class User:
 
     def log(self, what: str, **facts: Any) -> None:
         self.client.log.write(what, lock=self.name, **facts)
-
-
-INFO = "name", "kind", "capacity", "state", "waiters"
-HOLDING = "token", "fence_token", "weight", "timeout", "waited", "acquired_at"
-WAITING = "since", "weight", "timeout"
-PAST = "name", "kind", "outcome", "at", "acquired_at", "held", "fence_token", "weight"
-ABOUT = "holder", "metadata"  # known to all releases, and constant between two reads
-
-
-def made_of(client: Client) -> str:
-    """Return the path of the package that the client uses."""
-    return str(django_redislock.__file__)
-
-
-def tell(client: Client, lock: str) -> dict[str, Any]:
-    """Return the holders, the waiters and the history of the lock."""
-    info = locks.get(lock)
-    return {
-        "listed": [each.name for each in locks.active(lock)],
-        "info": info and _fields(info, *INFO),
-        "holders": [_fields(each, *HOLDING, *ABOUT) for each in info.holders] if info else [],
-        "queue": [_fields(each, *WAITING, *ABOUT) for each in locks.queue(lock)],
-        "past": [_fields(each, *PAST, *ABOUT) for each in locks.history(lock)],
-    }
-
-
-def force(client: Client, lock: str, token: str) -> int:
-    return locks.force_release(lock, token)
-
-
-def _fields(facts: object, *names: str) -> dict[str, Any]:
-    return {name: _plain(getattr(facts, name)) for name in names}
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, datetime):
-        return value.isoformat()
-    if is_dataclass(value):  # a holder; the previous release has no `process`
-        return {name: each for name, each in asdict(value).items() if name != "process"}
-    return value
 
 
 Address = tuple[str, int]

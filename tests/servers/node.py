@@ -84,7 +84,7 @@ class Node(Running):
         self.environment = environment or {}
         self.config = FIXED | (tls.server if tls else {}) | config
         self._may_move = not unix
-        self._clients: list[redis.Redis] = []
+        self._clients: weakref.WeakSet[redis.Redis] = weakref.WeakSet()
         self.folder = Path(tempfile.mkdtemp(prefix="redislock-"))
         self._remove = weakref.finalize(self, _remove, self.folder, os.getpid())
 
@@ -158,7 +158,7 @@ class Node(Running):
         """A plain client of redis-py, closed with the node."""
         options = {"decode_responses": True} | self._certificates | options
         client = redis.Redis.from_url(self._place, **options)
-        self._clients.append(client)
+        self._clients.add(client)
         return client
 
     def ask(self, *command: Any) -> Any:
@@ -190,8 +190,8 @@ class Node(Running):
         if self.is_running:
             self.resume()
         self.stop()
-        while self._clients:
-            self._clients.pop().close()
+        for client in self._clients:
+            client.close()
         self._remove()
 
     @property

@@ -237,7 +237,9 @@ def _bytes(client: redis.Redis, count: int) -> float:
     for lock in held:
         lock.acquire()
     keys = [
-        key for key in client.scan_iter(match=f"{KEYS}:*", count=1000) if b":history:" not in key
+        key
+        for key in client.scan_iter(match=f"{{{KEYS}}}:*", count=1000)
+        if b":history:" not in key
     ]
     pipeline = client.pipeline(transaction=False)
     for key in keys:

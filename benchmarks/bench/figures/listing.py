@@ -106,7 +106,7 @@ def _scan(client: redis.Redis, active: int, *, ends: bool = False) -> float:
     """Count the locks, which needs a scan of all keys without an index. With `ends`, also find the
     leases that expire first."""
     begun = time.perf_counter()
-    found = list(client.scan_iter(match=f"{KEYS}:*:lock:*", count=1000))
+    found = list(client.scan_iter(match=f"{{{KEYS}}}:lock:*", count=1000))
     assert len(found) == active
     if ends:
         ttls: list[int] = []

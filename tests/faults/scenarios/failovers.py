@@ -7,13 +7,11 @@ it delays replication for so long that a lease that is confirmed any sooner cann
 """
 
 import math
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from itertools import combinations, count
+from itertools import combinations
 from statistics import median
-from threading import Lock
 from typing import Any, TypeVar
 
 import redis
@@ -97,9 +95,8 @@ def _wait_for(client: Client, what: str, since: float) -> None:
 
 
 def kept(run: Run) -> str:
-    """Return the name of the keeper's lock, in the same bucket and slot as the run's lock."""
-    names = (f"{run.lock} kept {number}" for number in count())
-    return next(name for name in names if KEYS.of(name).bucket == KEYS.of(run.lock).bucket)
+    """Return the name of the keeper's lock."""
+    return f"{run.lock} kept"
 
 
 @contextmanager
@@ -481,8 +478,8 @@ def client_of(cluster: Cluster, run: Run, crew: Crew, who: str) -> Client:
     return client
 
 
-def slot_of(run: Run) -> int:
-    return int(key_slot(KEYS.of(run.lock).index.encode()))
+SLOT = int(key_slot(KEYS.index.encode()))
+"""The slot of all locks."""
 
 
 # Slots that move
@@ -491,35 +488,30 @@ def slot_of(run: Run) -> int:
 @scenario(18, "Slots of a Cluster move (at once, Valkey 9)", args={"atomic": True}, **MOVED)
 @scenario(18, "Slots of a Cluster move (SETSLOT, MIGRATE)", **MOVED)
 def migrations(setting: Setting, *, atomic: bool = False) -> None:
-    crew, cluster = setting.crew(), setting.use(Cluster())
-    moving: defaultdict[int, Lock] = defaultdict(Lock)
+    crew = setting.crew()
 
-    def move(run: Run) -> None:
-        slot = slot_of(run)
-        owner = cluster.owner(slot)
+    def move(run: Run, cluster: Cluster) -> None:
+        owner = cluster.owner(SLOT)
         to = run.random.choice([node for node in cluster.owners() if node is not owner])
         if atomic:
-            cluster.move_slot_atomically(slot, to)
+            cluster.move_slot_atomically(SLOT, to)
         else:
-            with cluster.moving(slot, to):
+            with cluster.moving(SLOT, to):
                 run.moment(LONGEST_MOVE)
         run.fault("slot moved")
 
-    def body(run: Run) -> None:
-        with moving[slot_of(run)]:
-            users = Users(run, lambda who: client_of(cluster, run, crew, who))
-            users.start_using()
-            looking = client_of(cluster, run, crew, "looking")
-            looking.start("tests.faults.work:look", lock=kept(run))
-            for _ in range(MOVES):
-                run.moment(0.5)
-                move(run)
-            assert looking.finish() > 0
-            assert users.release()
+    def body(run: Run, cluster: Cluster) -> None:
+        users = Users(run, lambda who: client_of(cluster, run, crew, who))
+        users.start_using()
+        looking = client_of(cluster, run, crew, "looking")
+        looking.start("tests.faults.work:look", lock=kept(run))
+        for _ in range(MOVES):
+            run.moment(0.5)
+            move(run, cluster)
+        assert looking.finish() > 0
+        assert users.release()
 
-    setting.each(body, lanes=3)
-    end(setting, cluster)
-    tell(setting)
+    each(setting, CLUSTERS, lambda: setting.use(Cluster()), body)
 
 
 # Primaries that are replaced
@@ -531,9 +523,9 @@ def in_agreement(setting: Setting) -> None:
 
     def body(run: Run, cluster: Cluster) -> None:
         def take_over() -> None:
-            old = cluster.owner(slot_of(run))
+            old = cluster.owner(SLOT)
             cluster.replicas_of(old)[0].ask("CLUSTER", "FAILOVER")
-            new = cluster.wait_for_new_owner(slot_of(run), old)
+            new = cluster.wait_for_new_owner(SLOT, old)
             run.fault("asked")
             _wait_until_follows(cluster, old, new)
 
@@ -563,9 +555,8 @@ def replaced(setting: Setting, min_replicas: int = 0) -> None:
 
 
 def strike(run: Run, cluster: Cluster, is_behind: bool, may_lose: bool) -> None:
-    """Let the replica take over from the primary of the run's slot."""
-    slot = slot_of(run)
-    old = cluster.owner(slot)
+    """Let the replica take over from the primary that has the locks."""
+    old = cluster.owner(SLOT)
     [replica] = cluster.replicas_of(old)
     kind = run.random.choice(("killed", "stopped"))
     if is_behind:
@@ -576,7 +567,7 @@ def strike(run: Run, cluster: Cluster, is_behind: bool, may_lose: bool) -> None:
     with replacing(run, kind, may_lose=may_lose, behind=is_behind):
         old.kill() if kind == "killed" else old.pause()
         replica.resume()
-        cluster.wait_for_new_owner(slot, old)
+        cluster.wait_for_new_owner(SLOT, old)
         come_back(run, old)
         _wait_until_follows(cluster, old, replica)
 

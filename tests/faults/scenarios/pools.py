@@ -1,8 +1,12 @@
-"""Connection pools that have fewer connections than waiting threads or tasks."""
+"""The program has taken all connections of the pool of a client that locks use, too."""
 
 import asyncio
 import threading
 from typing import Any
+
+import redis.asyncio
+from django.conf import settings
+from django.test import override_settings
 
 from tests.tools import wait_until
 
@@ -15,14 +19,12 @@ LEASE = 2.5
 USERS = 8
 TURNS = 2  # acquisitions by each user except the first
 
-POOLS: tuple[dict[str, Any], ...] = (
-    {"max_connections": 1},
-    {"max_connections": 2},
-    {"max_connections": 3},
-    {"max_connections": 2, "pool_class": "redis.BlockingConnectionPool"},
-    {"max_connections": 3, "pool_class": "redis.BlockingConnectionPool", "timeout": 5},
-)
+SIZES = 1, 2, 3
 
+POOLS = {
+    "process": (redis.ConnectionPool, redis.BlockingConnectionPool),
+    "async process": (redis.asyncio.ConnectionPool, redis.asyncio.BlockingConnectionPool),
+}
 
 FACTS = {
     "runs": 16,
@@ -33,15 +35,16 @@ FACTS = {
 }
 
 
-@scenario(16, "Connection pool exhausted by waiting tasks", args={"who": "async process"}, **FACTS)
-@scenario(16, "Connection pool exhausted by waiting threads", **FACTS)
+@scenario(16, "Connection pool exhausted, waiting tasks", args={"who": "async process"}, **FACTS)
+@scenario(16, "Connection pool exhausted, waiting threads", **FACTS)
 def exhaust(setting: Setting, who: str = "process") -> None:
     """One user holds the lock for longer than its lease, and all others of its process wait."""
     node, crew = setting.node(), setting.crew()
 
     def body(run: Run) -> None:
-        client = run.client(crew, who, node.url, **run.random.choice(POOLS))
-        client.start(f"{__name__}:share", lock=run.lock, timeout=LEASE)
+        client = run.client(crew, who, node.url)
+        pool, size = run.random.randrange(len(POOLS[who])), run.random.choice(SIZES)
+        client.start(f"{__name__}:share", lock=run.lock, pool=pool, size=size, timeout=LEASE)
 
         def all_wait() -> bool:
             info = run.info(node)
@@ -57,18 +60,37 @@ def exhaust(setting: Setting, who: str = "process") -> None:
 
 # Orders for clients
 
+clients: list[Any] = []
+"""The client of this process."""
 
-def share(client: Client, lock: str, **options: Any) -> int:
+
+def the_client() -> Any:
+    """Be the callable of ``REDISLOCK_CLIENT`` and of ``REDISLOCK_ASYNC_CLIENT``."""
+    return clients[0]
+
+
+def share(client: Client, lock: str, pool: int, size: int, **options: Any) -> int:
     """Let many users in one process use the lock, and return how often it was held."""
     first, *others = (
         User(_part_of(client, number), lock, options) for number in range(1, USERS + 1)
     )
-    first.run(_keep(first, others))
+    pool_class = POOLS["async process" if first.is_async else "process"][pool]
+    library: Any = redis.asyncio if first.is_async else redis
+    url = settings.CACHES["default"]["LOCATION"]
+    clients[:] = [library.Redis(connection_pool=pool_class.from_url(url, max_connections=size))]
+    name = f"{__name__}.the_client"
+    with override_settings(REDISLOCK_CLIENT=name, REDISLOCK_ASYNC_CLIENT=name):
+        first.run(_keep(first, others, size))
     return sum(user.times for user in (first, *others))
 
 
-async def _keep(first: User, others: list[User]) -> None:
-    """Hold the lock until there is another order."""
+async def _keep(first: User, others: list[User], size: int) -> None:
+    """Take all connections of the pool, and hold the lock until there is another order."""
+    subscribers = [the_client().pubsub() for _ in range(size)]
+    for each in subscribers:
+        subscribing = each.subscribe("program")
+        if first.is_async:
+            await subscribing
     assert await first.acquire()
     begun = [_begin(other) for other in others]
     while not first.client.has_order():

@@ -9,14 +9,13 @@ from collections.abc import Callable, Iterator
 from ctypes import CDLL
 from functools import partial
 from pathlib import Path
-from threading import Thread
+from threading import Barrier, Thread
 from typing import Any
 
 from redis.exceptions import RedisError
 
 from django_redislock import LockError, locks
 from django_redislock.clock import now
-from django_redislock.engine.transport import get_connection
 
 from .. import client as own
 from ..client import Client
@@ -26,7 +25,7 @@ WORK = 0.01
 WAIT = 1.0  # maximum in seconds
 
 THREADS = 4
-CONNECTIONS = 2 * (THREADS + 2)
+CONNECTIONS = 3  # fewer than threads
 TASKS = 8
 NAMES = 12  # number of locks in a round that the checker does not judge
 
@@ -190,13 +189,22 @@ def _look(turn: Round) -> None:
 
 
 def _open_connections() -> None:
-    """Open all connections that the pools can have. Otherwise the number would still grow late in
-    the soak, when more threads than ever need one, and connections that were closed would be
+    """Use all connections at the same time. Otherwise the number would still grow late in the
+    soak, when more threads than ever need one, and connections that were closed would be
     missing."""
-    for pool in map(_pool, QUORUM):
-        connections = [get_connection(pool) for _ in range(CONNECTIONS)]
-        for connection in connections:
-            pool.release(connection)
+    for alias in QUORUM:
+        begin = Barrier(CONNECTIONS)
+        threads = [Thread(target=_ping, args=(alias, begin)) for _ in range(CONNECTIONS)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+
+def _ping(alias: str, begin: Barrier) -> None:
+    for _ in range(20):
+        begin.wait()
+        locks.using(alias).ping()
 
 
 def lost_turns(client: Client, lock: str) -> list[int | None]:
@@ -221,12 +229,7 @@ def measure(client: Client) -> dict[str, float]:
         "objects": len(gc.get_objects()),
         "threads": _entries("/proc/self/task"),
         "descriptors": _entries("/proc/self/fd"),
-        "connections in use": sum(len(_pool(alias)._in_use_connections) for alias in QUORUM),
     }
-
-
-def _pool(alias: str) -> Any:
-    return locks.using(alias)._server().client.connection_pool
 
 
 def _entries(folder: str) -> int:

@@ -25,7 +25,7 @@ from .. import checker
 from ..crew import Client, Crew, caches, usual_crew
 from ..events import Log, read
 from ..proxy import Proxy, runs
-from .mixing import LEASES, QUORUM
+from .mixing import CONNECTIONS, LEASES, QUORUM
 
 
 @dataclass(frozen=True)
@@ -241,7 +241,10 @@ class Soak:
 
     def _client(self, who: str, crew: Crew, url: str, log: Log) -> Client:
         urls = [url, *(node.url for node in self.nodes.values() if node is not self.node)]
-        aliases = {alias: caches(one)["default"] for alias, one in zip(QUORUM, urls, strict=True)}
+        aliases = {
+            alias: caches(one, max_connections=CONNECTIONS)["default"]
+            for alias, one in zip(QUORUM, urls, strict=True)
+        }
         return Client(crew, who, log, aliases, seed=f"{self.seed} {who}")
 
     def _run(self) -> Outcome:
@@ -346,8 +349,8 @@ class Soak:
 
 
 def _of_server(node: Node) -> dict[str, float]:
-    """Measure a server without its history, which grows to a fixed length, without the buckets'
-    indexes, which stay, and without scripts and connection buffers."""
+    """Measure a server without its history, which grows to a fixed length, without the index,
+    which stays, and without scripts and connection buffers."""
     with node.client() as client:
         parts = {key: (KEY.search(key) or NO_KEY)["part"] for key in client.scan_iter(count=1000)}
         history = [key for key, part in parts.items() if part.startswith("history:")]
