@@ -39,3 +39,6 @@ within `WAITER_TTL_SECONDS`, or they lose their places."""
 
 REPLICA_WAIT_SECONDS = 1.0
 """The wanted number of replicas must confirm a write within this time."""
+
+UNANSWERED_REQUEST_SECONDS = 60.0
+"""A server may still execute a request without a reply for this time."""
