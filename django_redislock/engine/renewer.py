@@ -392,8 +392,6 @@ _loop_renewers: WeakKeyDictionary[
     asyncio.AbstractEventLoop, WeakValueDictionary[RenewerKey, AsyncRenewer]
 ] = WeakKeyDictionary()
 
-_creating = threading.RLock()  # re-entrant, because a signal handler may acquire
-
 
 def thread_renewer(server: Server, name: str, min_replicas: int = 0) -> ThreadRenewer:
     """Return the renewer for a lock that a thread or greenlet of this process holds."""
@@ -401,10 +399,9 @@ def thread_renewer(server: Server, name: str, min_replicas: int = 0) -> ThreadRe
     # Python's hooks.
     part = server.part_of(name) if server.keys.has_nodes else None
     key = os.getpid(), (server, part, min_replicas)
-    if renewer := _thread_renewers.get(key):
-        return renewer
-    with _creating:
-        return _thread_renewers.setdefault(key, ThreadRenewer(server))
+    # Without a thread lock, which an interrupt could leave acquired. Two threads that come at the
+    # same time can each get a renewer of their own, which does no harm.
+    return _thread_renewers.get(key) or _thread_renewers.setdefault(key, ThreadRenewer(server))
 
 
 def loop_renewer(server: Server, name: str, min_replicas: int = 0) -> AsyncRenewer:
@@ -421,8 +418,6 @@ def loop_renewer(server: Server, name: str, min_replicas: int = 0) -> AsyncRenew
 
 def _reset_after_fork() -> None:
     # A forked child has neither the threads nor a right to its parent's locks.
-    global _creating
-    _creating = threading.RLock()
     _thread_renewers.clear()
     _loop_renewers.clear()
 
