@@ -399,10 +399,15 @@ def thread_renewer(server: Server, min_replicas: int = 0) -> ThreadRenewer:
         known = _thread_renewers.get(key)
         if known is None:
             made = ThreadRenewer(server)
-            known = _thread_renewers.setdefault(key, ref(made))
+            known = _thread_renewers.setdefault(key, ref(made, partial(_forget, key)))
         renewer = known()
         if renewer is not None:
             return renewer
+        _forget(key, known)
+
+
+def _forget(key: tuple[int, RenewerKey], ended: ref[ThreadRenewer]) -> None:
+    if _thread_renewers.get(key) is ended:
         _thread_renewers.pop(key, None)
 
 
