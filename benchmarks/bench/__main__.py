@@ -21,13 +21,12 @@ from .run import measured_figures
 def main() -> int:
     options = _options()
     measured = {}
-    wheres = []
     with Node(enable_debug_command="local") as node:
+        remarks = [report.where_it_ran(node)]
         for round_trip in options.round_trip:
-            measured[round_trip], where = _at(round_trip, node, options)
-            wheres += where
-        wheres.insert(0, report.where_it_ran(node))
-    where = "; ".join(wheres)
+            measured[round_trip], more = _measured(round_trip, node, options)
+            remarks += more
+    where = "; ".join(remarks)
     print(f"\n{where}\n\n{report.table(measured)}")
     if options.json:
         options.json.write_text(report.as_json(measured, where))
@@ -36,41 +35,35 @@ def main() -> int:
     return 0 if report.ends_well(measured) else 1
 
 
-def _at(
+def _measured(
     round_trip: float, node: Node, options: argparse.Namespace
 ) -> tuple[dict[str, Figure], list[str]]:
-    """Return the figures for a network, and what is to be said about the run.
+    """Return the figures for a network, and remarks on the run.
 
-    They are measured in a new process, because Django and Celery read the address once.
+    They are measured in a new process, because Django and Celery read the server's address once.
     """
-    where = []
+    remarks = []
     with ExitStack() as stack:
         url = node.url
         if round_trip:
-            proxy = stack.enter_context(Proxy(url, round_trip / 1000))
+            proxy = stack.enter_context(Proxy(node.url, round_trip / 1000))
             url = proxy.url
-            where.append(
-                f"network of {round_trip:g} ms: a PING takes "
+            remarks.append(
+                f"{report.distance(round_trip)}: a PING takes "
                 f"{number(proxy.measured_round_trip() * 1000)} ms, and the proxy carries "
                 f"{number(round(proxy.measured_limit(), -2))} round trips per second"
             )
-        bench = Bench(
-            url,
-            node.url,
-            round_trip / 1000,
-            options.quick,
-            options.rounds,
-            Random(options.seed),
-        )
-        context = multiprocessing.get_context("spawn")
-        executor = stack.enter_context(ProcessPoolExecutor(1, context))
+        seconds, random = round_trip / 1000, Random(options.seed)
+        bench = Bench(url, node.url, seconds, options.quick, options.rounds, random)
+        spawn = multiprocessing.get_context("spawn")
+        executor = stack.enter_context(ProcessPoolExecutor(1, spawn))
         figures, repeated = executor.submit(measured_figures, bench, options.only).result()
     if repeated:
-        where.append(
-            f"{repeated} portions were measured again, because the machine's host took more than "
-            f"{rounds.MAX_STOLEN_SHARE:.0%} of the CPU time"
+        remarks.append(
+            f"{report.distance(round_trip)}: {repeated} portions were measured again, because the "
+            f"machine's host took more than {rounds.MAX_STOLEN_SHARE:.0%} of the CPU time"
         )
-    return figures, where
+    return figures, remarks
 
 
 def _options() -> argparse.Namespace:

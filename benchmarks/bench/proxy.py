@@ -25,7 +25,8 @@ from tests.tools import ROOT
 
 MAX_BYTES = 1 << 18  # that are read at a time
 
-MEASURE_SECONDS = 1.0
+MEASURE_SECONDS = 0.5
+MEASUREMENTS = 3
 MEASURE_CONNECTIONS = 500
 
 PING = b"PING\r\n"
@@ -75,8 +76,12 @@ class Proxy:
     def measured_limit(self) -> float:
         """Return how many round trips per second the proxy carries for many connections.
 
-        The caller, the server and the proxy share the machine, as they do with a contender.
+        The caller, the server and the proxy share the machine, as they do with a contender. The
+        best of some measurements counts, because other load only disturbs.
         """
+        return max(self._round_trips_per_second() for _ in range(MEASUREMENTS))
+
+    def _round_trips_per_second(self) -> float:
         connections = {}
         polling = select.epoll()
         for _ in range(MEASURE_CONNECTIONS):
@@ -165,12 +170,24 @@ class _Relay:
     def _deliver(self) -> None:
         now = time.monotonic()
         while self._on_the_way and self._on_the_way[0][0] <= now:
-            _, target, data = self._on_the_way.popleft()
-            with suppress(OSError):  # the target has ended before
-                if data:
-                    target.sendall(data)
-                else:
-                    target.shutdown(socket.SHUT_WR)
+            due, target, data = self._on_the_way.popleft()
+            rest = self._send(target, data)
+            if rest:
+                # The target reads too slowly. Read on meanwhile, because it may wait for that.
+                self._on_the_way.appendleft((due, target, rest))
+                return
+
+    def _send(self, target: socket.socket, data: bytes) -> bytes:
+        """Send data, or the end of the connection, and return what could not be sent yet."""
+        try:
+            if data:
+                return data[target.send(data, socket.MSG_DONTWAIT) :]
+            target.shutdown(socket.SHUT_WR)
+        except BlockingIOError:
+            return data
+        except OSError:
+            pass  # the target has ended before
+        return b""
 
 
 def main() -> None:

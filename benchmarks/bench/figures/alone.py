@@ -72,18 +72,23 @@ def cycle(bench: Bench) -> Figure:
         }
         costs = interleaved(of_sync, rounds, bench.random)
         async_costs = interleaved(of_async, rounds, bench.random)
-    found, async_found = _each(costs, "duration"), _each(async_costs, "duration")
-    cpu, async_cpu = _each(costs, "cpu"), _each(async_costs, "cpu")
-    goal, of_peer = bench.goal(network=1.03, loopback=1.2), f"/ {REDIS_PY}"
-    what, work = "cycle time", "CPU time of client and server"
-    most = "at most"
+    found = _each(costs, "duration")
+    async_found = _each(async_costs, "duration")
+    cpu = _each(costs, "cpu")
+    async_cpu = _each(async_costs, "cpu")
+    goal = bench.goal(network=1.03, loopback=1.2)
+    cpu_what = "CPU time of client and server"
+    compared = (
+        *(("cycle time", found, peer, goal) for peer in PEERS),
+        ("cycle time, asyncio", async_found, REDIS_PY, goal),
+        (cpu_what, cpu, REDIS_PY, 1.2),
+        (f"{cpu_what}, asyncio", async_cpu, REDIS_PY, 1.2),
+    )
     return Figure(
         "One lock after the other",
-        (
-            *(Line.ratio(f"{what} / {peer}", found, OURS, peer, most, goal) for peer in PEERS),
-            Line.ratio(f"{what}, asyncio {of_peer}", async_found, OURS, REDIS_PY, most, goal),
-            Line.ratio(f"{work} {of_peer}", cpu, OURS, REDIS_PY, most, 1.2),
-            Line.ratio(f"{work}, asyncio {of_peer}", async_cpu, OURS, REDIS_PY, most, 1.2),
+        tuple(
+            Line.ratio(f"{what} / {peer}", of, OURS, peer, "at most", goal)
+            for what, of, peer, goal in compared
         ),
         (
             Plot.of("cycle", "Acquire and release", "ms", found, 1e3),
