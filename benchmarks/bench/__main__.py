@@ -53,8 +53,14 @@ def _measured(
                 f"{number(proxy.measured_round_trip() * 1000)} ms, and the proxy carries "
                 f"{number(round(proxy.measured_limit(), -2))} round trips per second"
             )
-        seconds, random = round_trip / 1000, Random(options.seed)
-        bench = Bench(url, node.url, seconds, options.quick, options.rounds, random)
+        bench = Bench(
+            url=url,
+            direct_url=node.url,
+            round_trip=round_trip / 1000,
+            quick=options.quick,
+            given_rounds=options.rounds,
+            random=Random(options.seed),
+        )
         spawn = multiprocessing.get_context("spawn")
         executor = stack.enter_context(ProcessPoolExecutor(1, spawn))
         figures, repeated = executor.submit(measured_figures, bench, options.only).result()

@@ -56,17 +56,20 @@ def _rows(measured: Measured) -> Iterator[tuple[str, str]]:
 
 
 def _row(measured: Measured, key: str, what: str) -> tuple[str, ...]:
-    lines = [
-        next((line for line in figures[key].lines if line.what == what), None)
-        if key in figures
-        else None
-        for figures in measured.values()
-    ]
+    lines = [_line(figures, key, what) for figures in measured.values()]
+    cells = [line.cell if line else "" for line in lines]
     goals = [f"{number(line.goal)}{line.unit}" for line in lines if line]
+    if len(set(goals)) == 1:
+        goals = goals[:1]
     sense = next(line.sense for line in lines if line)
-    # A goal that is the same at all distances is written once.
-    goal = f"{sense} {goals[0] if len(set(goals)) == 1 else ', '.join(goals)}"
-    return key, what, goal, *(line.cell if line else "" for line in lines)
+    return key, what, f"{sense} {', '.join(goals)}", *cells
+
+
+def _line(figures: Figures, key: str, what: str) -> Line | None:
+    """Return a line of a figure. Some figures are measured on the loopback alone."""
+    if key not in figures:
+        return None
+    return next((line for line in figures[key].lines if line.what == what), None)
 
 
 def _lines(measured: Measured) -> list[Line]:

@@ -59,7 +59,7 @@ def cycle(bench: Bench) -> Figure:
     count = MAX_CYCLES
     if bench.round_trip:
         count = min(count, round(PORTION_SECONDS / (2 * bench.round_trip)))
-    rounds = bench.rounds(25)
+    rounds = bench.rounds(15)
     with redis.Redis.from_url(bench.direct_url) as server, asyncio.Runner() as runner:
         cost = partial(_cost, server, count)
         of_sync = {
@@ -103,10 +103,11 @@ def _each(costs: Mapping[str, Sequence[Cost]], name: str) -> Found:
 
 def _cost(server: redis.Redis, count: int, portion: Callable[[], float]) -> Cost:
     """Run a portion of `count` cycles, which returns the seconds of one."""
-    of_server, of_client = cpu_seconds(server), time.process_time()
+    server_began = cpu_seconds(server)
+    client_began = time.process_time()
     duration = portion()
-    of_client = time.process_time() - of_client
-    of_server = cpu_seconds(server) - of_server
+    of_client = time.process_time() - client_began
+    of_server = cpu_seconds(server) - server_began
     return Cost(duration, (of_client + of_server) / count)
 
 
@@ -163,7 +164,7 @@ def renewal(bench: Bench) -> Figure:
             label: partial(crew.order, 1, keep, label, bench.url, kept[label], lease)
             for label in labels
         }
-        answers = interleaved(contenders, bench.size(3, 1), bench.random, warm=False)
+        answers = interleaved(contenders, bench.size(2, 1), bench.random, warm=False)
     found = {label: [answer for [answer] in some] for label, some in answers.items()}
     cpu_of_lock = {
         label: [each.cpu_ms / kept[label] for each in some] for label, some in found.items()
@@ -192,7 +193,8 @@ def renewal(bench: Bench) -> Figure:
 def keep(label: str, url: str, count: int, lease: int) -> Kept:
     """Acquire and keep locks, in a process that does nothing else."""
     held = [contender(label, url, f"kept:{number}", lease=lease) for number in range(count)]
-    are_held, is_over = threading.Barrier(KEEPERS + 1), threading.Event()
+    are_held = threading.Barrier(KEEPERS + 1)
+    is_over = threading.Event()
 
     def hold(some: Sequence[Any]) -> None:
         for lock in some:

@@ -47,7 +47,7 @@ def _part(bench: Bench, who: str, portions: Mapping[str, Portion], goal: float) 
         before = len(server.client_list())
         portions[OURS]()
         connections = len(server.client_list()) - before
-    found = interleaved(portions, bench.rounds(8), bench.random)
+    found = interleaved(portions, bench.rounds(6), bench.random)
     peers = [label for label in portions if label != OURS]
     what = f"cycles per second, {who}"
     rates = ", ".join(f"{label} {middle(found, label):,.0f}" for label in found)

@@ -44,12 +44,12 @@ def handover(bench: Bench) -> Figure:
                 crew,
                 waiters + 1,
                 url=bench.url,
-                seconds=bench.size(1.2, 0.5),
+                seconds=bench.size(1.0, 0.5),
                 name=f"handover:{waiters}",
                 round_trip=bench.round_trip,
             )
             contenders = {label: partial(one, label) for label in (OURS, *PEERS)}
-            found = medians(interleaved(contenders, bench.rounds(5), bench.random, warm=False))
+            found = medians(interleaved(contenders, bench.rounds(4), bench.random, warm=False))
             lines += [
                 Line.ratio(
                     f"handover, {waiters} waiters / {peer}",
