@@ -30,7 +30,8 @@ PEERS = {"celery-once": "celery_once", "celery-singleton": "celery_singleton"}
 APPS = {RUNNING: "while_executing", QUEUED: "until_executed", **PEERS}
 
 TASKS = 400  # of a portion
-TASKS_OVER_A_NETWORK = 150  # which limits the sender and the worker
+MAX_TASKS_OVER_A_NETWORK = 150
+NETWORK_SECONDS = 0.6  # sum of one round trip for each task of a portion
 
 
 class Portion(NamedTuple):
@@ -40,7 +41,9 @@ class Portion(NamedTuple):
 
 def tasks(bench: Bench) -> Figure:
     logging.getLogger("django_redislock").setLevel(logging.ERROR)
-    count = TASKS_OVER_A_NETWORK if bench.round_trip else TASKS
+    count = TASKS
+    if bench.round_trip:
+        count = min(MAX_TASKS_OVER_A_NETWORK, round(NETWORK_SECONDS / bench.round_trip))
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         url = urlsplit(bench.direct_url)._replace(path="/1").geturl()
