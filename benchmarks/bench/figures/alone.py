@@ -158,7 +158,7 @@ class Kept(NamedTuple):
 def renewal(bench: Bench) -> Figure:
     labels = [label for label in KEPT if label in (OURS, *PEERS)]
     kept = {label: bench.size(KEPT[label], KEPT[label] // 10) for label in labels}
-    lease = bench.size(RENEWED_LEASE, 6)
+    lease = bench.size(RENEWED_LEASE, 4)
     with Crew(1, {"default": bench.url}) as crew:
         contenders = {
             label: partial(crew.order, 1, keep, label, bench.url, kept[label], lease)

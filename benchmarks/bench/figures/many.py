@@ -28,7 +28,7 @@ Portion = Callable[[], float]  # returns the cycles per second
 
 
 def many(bench: Bench) -> Figure:
-    seconds = bench.size(1.0, 0.4)
+    seconds = bench.size(1.0, 0.2)
     with asyncio.Runner() as runner, ThreadPoolExecutor(THREADS) as executor:
         parts = (
             _part(bench, f"{COROUTINES} coroutines", _coroutines(runner, bench.url, seconds), 1),
@@ -47,7 +47,7 @@ def _part(bench: Bench, who: str, portions: Mapping[str, Portion], goal: float) 
         before = len(server.client_list())
         portions[OURS]()
         connections = len(server.client_list()) - before
-    found = interleaved(portions, bench.rounds(6), bench.random)
+    found = interleaved(portions, bench.rounds(5), bench.random)
     peers = [label for label in portions if label != OURS]
     what = f"cycles per second, {who}"
     rates = ", ".join(f"{label} {middle(found, label):,.0f}" for label in found)

@@ -51,12 +51,12 @@ def tasks(bench: Bench) -> Figure:
         contenders: dict[str, Callable[[], Portion]] = {}
         for label, name in list(APPS.items())[: bench.size(len(APPS), 2)]:
             worker = stack.enter_context(Worker(name, folder))
-            portion = partial(_portion, broker, worker, bench.size(count, 50))
+            portion = partial(_portion, broker, worker, bench.size(count, 20))
             contenders[label] = partial(portion, worker.tasks["idle"])
             if label == RUNNING:
                 contenders[PLAIN] = partial(portion, worker.tasks["idle_alone"])
                 contenders[BY_HAND] = partial(portion, worker.tasks["idle_by_hand"])
-        portions = interleaved(contenders, bench.rounds(5), bench.random)
+        portions = interleaved(contenders, bench.rounds(4), bench.random)
     found = {label: [each.per_second for each in some] for label, some in portions.items()}
     cpu = {label: [each.cpu_ms for each in some] for label, some in portions.items()}
     per_second = "tasks per second, {} / {}"
