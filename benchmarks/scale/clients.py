@@ -16,13 +16,12 @@ from redis import Connection
 
 from django_redislock import locks
 
-LOCKS = 30  # of each process, used in turn or, if replayed, at the same time
-
 Addresses = Mapping[str, tuple[str, int]]  # of the servers, by cache alias
 
 
-def by_locks(addresses: Addresses, seconds: float) -> int:
-    held = [lock for _, lock in _locks(addresses)]
+def by_locks(addresses: Addresses, number: int, seconds: float) -> int:
+    """Use a number of locks of each alias in turn."""
+    held = [lock for _, lock in _locks(addresses, number)]
     done, end = 0, time.monotonic() + seconds
     while time.monotonic() < end:
         for lock in held:
@@ -32,26 +31,27 @@ def by_locks(addresses: Addresses, seconds: float) -> int:
     return done
 
 
-def replayed(addresses: Addresses, seconds: float) -> int:
+def replayed(addresses: Addresses, number: int, seconds: float) -> int:
+    """Use a number of locks of each alias at the same time."""
     lines = {}
-    for alias, lock in _locks(addresses):
+    for alias, lock in _locks(addresses, number):
         line = Line(lock, addresses[alias])
         lines[line.socket.fileno()] = line
     polling = select.epoll()
-    for number, line in lines.items():
-        polling.register(number, select.EPOLLIN)
+    for file, line in lines.items():
+        polling.register(file, select.EPOLLIN)
         line.begin()
     done, busy, end = 0, len(lines), time.monotonic() + seconds
     while busy:
         is_over = time.monotonic() >= end
-        for number, _ in polling.poll():
-            if not lines[number].go_on():
+        for file, _ in polling.poll():
+            if not lines[file].go_on():
                 continue
             done += 1
             if is_over:
                 busy -= 1
             else:
-                lines[number].begin()
+                lines[file].begin()
     for line in lines.values():
         line.socket.close()
     return done
@@ -97,8 +97,8 @@ def _sent_by(call: Any) -> bytes:
     return packed
 
 
-def _locks(addresses: Addresses) -> list[tuple[str, Any]]:
-    """Return locks with unique names and their aliases, the same number for each alias."""
-    aliases = [*addresses] * (LOCKS // len(addresses))
+def _locks(addresses: Addresses, number: int) -> list[tuple[str, Any]]:
+    """Return a number of locks of each alias, with unique names."""
+    aliases = [*addresses] * number
     options = {"timeout": 600, "auto_renewal": False}
     return [(alias, locks.using(alias).lock(uuid4().hex, **options)) for alias in aliases]

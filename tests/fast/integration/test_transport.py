@@ -56,9 +56,9 @@ def test_all_requests_of_a_thread_share_one_connection(client):
 
 
 def test_locks_work_if_the_pool_of_the_client_is_used_up(client):
-    taken = client.connection_pool.get_connection()
-    use(client)
-    client.connection_pool.release(taken)
+    with client.pubsub() as subscriber:
+        subscriber.subscribe("any")  # takes the only connection
+        use(client)
 
 
 def test_an_idle_connection_that_the_server_closed_is_replaced(client, redis_server):
