@@ -19,24 +19,32 @@ from django_redislock import locks
 Addresses = Mapping[str, tuple[str, int]]  # of the servers, by cache alias
 
 
-def by_locks(addresses: Addresses, number: int, seconds: float) -> int:
-    """Use a number of locks of each alias in turn."""
-    held = [lock for _, lock in _locks(addresses, number)]
+prepared: "list[Line]" = []
+
+
+def prepare(addresses: Addresses, number: int) -> None:
+    """Prepare a number of locks of each alias, with unique names."""
+    prepared.clear()
+    for alias, address in addresses.items():
+        for _ in range(number):
+            lock = locks.using(alias).lock(uuid4().hex, timeout=600, auto_renewal=False)
+            prepared.append(Line(lock, address))
+
+
+def by_locks(seconds: float) -> int:
+    """Use the locks in turn."""
     done, end = 0, time.monotonic() + seconds
     while time.monotonic() < end:
-        for lock in held:
-            lock.acquire()
-            lock.release()
-        done += len(held)
+        for line in prepared:
+            line.lock.acquire()
+            line.lock.release()
+        done += len(prepared)
     return done
 
 
-def replayed(addresses: Addresses, number: int, seconds: float) -> int:
-    """Use a number of locks of each alias at the same time."""
-    lines = {}
-    for alias, lock in _locks(addresses, number):
-        line = Line(lock, addresses[alias])
-        lines[line.socket.fileno()] = line
+def replayed(seconds: float) -> int:
+    """Use the locks at the same time."""
+    lines = {line.socket.fileno(): line for line in prepared}
     polling = select.epoll()
     for file, line in lines.items():
         polling.register(file, select.EPOLLIN)
@@ -52,8 +60,6 @@ def replayed(addresses: Addresses, number: int, seconds: float) -> int:
                 busy -= 1
             else:
                 lines[file].begin()
-    for line in lines.values():
-        line.socket.close()
     return done
 
 
@@ -63,6 +69,7 @@ class Line:
     def __init__(self, lock: Any, address: tuple[str, int]) -> None:
         with lock:
             pass  # connects, and the server has the scripts from now on
+        self.lock = lock
         self._acquire, self._release = _sent_by(lock.acquire), _sent_by(lock.release)
         self._holds = False
         self.socket = socket.create_connection(address)
@@ -95,10 +102,3 @@ def _sent_by(call: Any) -> bytes:
         assert call() is not False
     [packed] = sent
     return packed
-
-
-def _locks(addresses: Addresses, number: int) -> list[tuple[str, Any]]:
-    """Return a number of locks of each alias, with unique names."""
-    aliases = [*addresses] * number
-    options = {"timeout": 600, "auto_renewal": False}
-    return [(alias, locks.using(alias).lock(uuid4().hex, **options)) for alias in aliases]
