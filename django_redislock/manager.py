@@ -13,8 +13,8 @@ from . import validators
 from .backends import servers
 from .conf import conf
 from .engine import history, protocol, queries
-from .engine.leases import leases_of
 from .engine.operations import Flow
+from .engine.registry import leases_of
 from .engine.runners import arun, run
 from .engine.timing import REPLY_TIMEOUT_SECONDS
 from .health import Health, examine, ping, unreached
@@ -32,7 +32,7 @@ from .lock_types import (
     signal_dispatch,
 )
 from .lock_types.calling_task import for_calling_task
-from .lock_types.errors import lost, not_owned
+from .lock_types.errors import lock_lost_error, lock_not_owned_error
 from .names import check_name, check_names, matcher, short_repr
 from .redaction import without_secrets
 from .signals import lock_force_released
@@ -249,9 +249,9 @@ class LockManager:
     def _assert_held(self, name: str, owner: Owner) -> None:
         leases = leases_of(owner, self._server(), check_name(name))
         if not leases:
-            raise not_owned(name, "use")
+            raise lock_not_owned_error(name, "use")
         if all(lease.lost for lease in leases):
-            raise lost(name, "use")
+            raise lock_lost_error(name, "use")
 
     def get(self, name: str) -> LockInfo | None:
         """Return a snapshot of one lock, or None if it has no holder and no waiter."""

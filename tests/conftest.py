@@ -120,10 +120,11 @@ def nothing_left_behind(redis_server: redis.Redis) -> Iterator[None]:
 def _release_all() -> None:
     """End what this process holds, which a traceback may keep alive, and what it is giving back,
     which may take seconds: the next ones use the same names, count commands, hear of losses."""
-    from django_redislock.engine import leases, renewer, runners  # not before the settings
+    from django_redislock.engine import registry, renewer, runners  # not before the settings
 
-    for each in leases.all_leases():
-        each.end()
+    for each in registry.all_holds():
+        each.lease.end()
+        registry.remove(each)
     for book in renewer.thread_renewers():
         book._to_release.clear()
     runners._thread_inboxes.clear()  # they know times of a clock that a test may have moved

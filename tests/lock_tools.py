@@ -21,7 +21,7 @@ import redis
 from django.dispatch import Signal
 
 from django_redislock.engine.renewer import Renewer, thread_renewer
-from django_redislock.lock_types.base import AcquireCall
+from django_redislock.lock_types.acquisition import AcquireCall
 from django_redislock.manager import LockManager
 from django_redislock.testing import EmbeddedServer
 
@@ -161,14 +161,14 @@ def hold_of(lock: Any) -> Any:
 
 def lease_of(lock: Any) -> Any:
     """The lease that the caller has by a lock object, or the first of several."""
-    return hold_of(lock).leases[0]
+    return hold_of(lock).parts[0].lease
 
 
-def acquire_call(
+def acquisition_of(
     lock: Any, deadline: float = -math.inf, *, renewer: Callable[..., Renewer] = thread_renewer
-) -> AcquireCall:
-    """A call of `acquire()`, for tests that step through it."""
-    return AcquireCall(lock._owner(), lock._targets(), deadline, None, renewer, deadline)
+) -> Any:
+    """An acquisition, for tests that step through its flow."""
+    return lock._acquisition(AcquireCall(lock._owner(), True, deadline, None, renewer, deadline))
 
 
 async def until(predicate: Callable[[], Awaitable[T]]) -> T:

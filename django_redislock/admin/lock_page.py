@@ -121,9 +121,7 @@ def add_shares(
     if not row.primary or row.info.kind != "quorum":
         return details
     for each in others:
-        if each.info and row.primary.stored_token in [
-            share.stored_token for share in each.info.holders
-        ]:
+        if each.info and row.primary.token in [share.token for share in each.info.holders]:
             row.add_share(ActiveLock.of(row.name, each.alias, each.info))
             if len(each.waiters) > len(details.waiters):
                 details = replace(details, waiters=each.waiters)

@@ -170,7 +170,7 @@ def without_shares(rows: list[ActiveLock]) -> list[ActiveLock]:
     for row in rows:
         # A holder has the same lock token on all servers of a quorum lock.
         holding = row.primary if row.info.kind == "quorum" else None
-        key = (row.name, holding.stored_token) if holding else id(row)
+        key = (row.name, holding.token) if holding else id(row)
         first = found.setdefault(key, row)
         if first is not row:
             first.add_share(row)

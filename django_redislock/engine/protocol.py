@@ -11,7 +11,7 @@ import re
 from collections import deque
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any, NamedTuple, TypeVar
 
@@ -22,9 +22,9 @@ from .. import clock
 from ..exceptions import LockError
 from ..keys import LockKeys
 from ..text import printable
-from ..tokens import token_of
+from ..tokens import new_stored_token, token_of
 from . import store
-from .leases import Lease
+from .lease import Lease, Retake
 from .operations import (
     Batch,
     Call,
@@ -499,21 +499,34 @@ def raise_fence(lease: Lease, fence_token: int) -> Flow[bool]:
     return bool(raised)
 
 
+@dataclass(slots=True)
+class PendingRelease:
+    """A release that the renewer repeats until the server responds."""
+
+    keys: LockKeys
+    token: str
+    at_least_for: float
+    due: float
+
+    until: float
+    """When to give up, because the lease has expired."""
+
+
 def release_all(
-    leases: Sequence[Lease], reply_timeout: float
-) -> Flow[list[tuple[Lease, bool | Exception]]]:
-    """Release leases of one server in one round trip.
+    releases: Sequence[PendingRelease], reply_timeout: float
+) -> Flow[list[tuple[PendingRelease, bool | Exception]]]:
+    """Release locks of one server in one round trip.
 
     Returns:
-        Each lease with the result of its `release()`, or with the error reply of Redis.
+        Each of them with the result of its `release()`, or with the error reply of Redis.
     """
     calls = tuple(
-        store.release(lease.keys, lease.token, at_least_for=lease.at_least_for) for lease in leases
+        store.release(each.keys, each.token, at_least_for=each.at_least_for) for each in releases
     )
     replies = yield Batch(calls, reply_timeout, apart=True)
     return [
-        (lease, reply if isinstance(reply, Exception) else reply == 1)
-        for lease, reply in zip(leases, replies, strict=True)
+        (each, reply if isinstance(reply, Exception) else reply == 1)
+        for each, reply in zip(releases, replies, strict=True)
     ]
 
 
@@ -551,6 +564,45 @@ def renew_all(
         for lease, ttl in ttls:
             results.append((lease, too_few if too_few and ttl else ttl))
     return results
+
+
+def retake_all(
+    leases: Sequence[Lease], reply_timeout: float
+) -> Flow[list[tuple[Lease, int | Exception]]]:
+    """Acquire lost leases of one server again, without waiting.
+
+    Each server of a quorum lock must know a fencing token that is not less than that of the hold.
+    Otherwise a later holder could get the same one.
+
+    Returns:
+        Each lease with its fencing token there, with 0 if another holder has the lock, or with an
+        error.
+    """
+    retakes = []
+    for lease in leases:
+        if lease.retake:  # else another thread has ended the hold
+            _prepare(lease, lease.retake)
+            retakes.append((lease, lease.retake))
+    calls = [store.acquire(retake.request, "", None) for _, retake in retakes]
+    replies = yield Batch(tuple(calls), reply_timeout, leases[0].min_replicas, apart=True)
+    if leases[0].min_replicas and replies.pop() < leases[0].min_replicas:
+        replies = [0 for _ in retakes]
+    results: list[tuple[Lease, int | Exception]] = []
+    for (lease, retake), reply in zip(retakes, replies, strict=True):
+        fence_token: int | Exception = reply if isinstance(reply, int | Exception) else 0
+        if isinstance(fence_token, int) and 0 < fence_token < retake.fence_token:
+            raised = yield from raise_fence(lease, retake.fence_token)
+            fence_token = retake.fence_token if raised else 0
+        results.append((lease, fence_token))
+    return results
+
+
+def _prepare(lease: Lease, retake: Retake) -> None:
+    """Use a new stored token, because a late release of the earlier one may be under way."""
+    if not retake.was_sent:
+        lease.token = new_stored_token(token_of(lease.token))
+        retake.request = replace(retake.request, token=lease.token)
+        retake.was_sent = True
 
 
 def _groups(items: Sequence[T]) -> list[Sequence[T]]:

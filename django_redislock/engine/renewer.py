@@ -21,11 +21,14 @@ from weakref import WeakKeyDictionary, WeakValueDictionary, ref
 from .. import clock
 from ..backends import Server
 from ..identity import is_alive
+from ..keys import LockKeys
 from ..text import error_text
 from . import background_task, protocol
 from .events import InterruptSafeEvent
-from .leases import Lease, should_renew
+from .lease import Lease, LeaseState
 from .operations import Flow
+from .protocol import PendingRelease
+from .registry import all_holds, should_renew
 from .runners import arun, run
 from .timing import GRANT_POLL_SECONDS
 from .transport import LoopLink, ThreadLink
@@ -55,30 +58,29 @@ LATE_REQUEST_SECONDS = 5.0
 that the lock is not held."""
 
 
-Results: TypeAlias = Iterable[tuple[Lease, Any]]
-"""Leases, each with the reply of Redis or an error."""
+Results: TypeAlias = Iterable[tuple[Any, Any]]
+"""Leases or pending releases, each with the reply of Redis or an error."""
 
 
 @dataclass(frozen=True, slots=True)
 class RenewalBatch:
-    """A request about several leases."""
+    """A request about several leases or pending releases."""
 
-    leases: Sequence[Lease]
+    items: Sequence[Any]
     flow: Flow[Results]
     apply: Callable[[Results], None]
 
 
 class Renewer:
-    """Renews the leases of one server.
+    """Renews the leases of one server, which it finds in the registry.
 
-    It keeps weak references: a lease that nobody references any more is not renewed and expires.
+    A lease whose lock object is garbage-collected leaves the registry, and expires.
     """
 
     def __init__(self, server: Server) -> None:
         self.server = server
         self._worker: Any = None  # the thread or task
-        self._leases: set[ref[Lease]] = set()
-        self._to_release: dict[tuple[str, str], Lease] = {}
+        self._to_release: dict[tuple[str, str], PendingRelease] = {}
         self._wakes_at = math.inf
         self._last_grant = -math.inf
 
@@ -96,8 +98,7 @@ class Renewer:
         return True
 
     def watch(self, lease: Lease) -> None:
-        """Renew a lease from now on. Call it again if the lease is due earlier than before."""
-        self._leases.add(ref(lease, self._leases.discard))
+        """Take care of a lease that was added to the registry, or is due earlier than before."""
         if not lease.is_confirmed:
             self._last_grant = clock.now()
         if lease.due >= self._wakes_at:
@@ -110,18 +111,21 @@ class Renewer:
             if lease.is_renewed:
                 logger.warning("Lock is not renewed: name=%r reason=%s", lease.keys.name, error)
 
-    def forget(self, lease: Lease) -> None:
-        """Stop renewing a lease."""
-        self._leases.discard(ref(lease))
+    def release_later(
+        self, keys: LockKeys, token: str, longest: float, at_least_for: float = 0
+    ) -> None:
+        """Release a lock in the background, and retry until the server responds.
 
-    def release_later(self, lease: Lease) -> None:
-        """Release a lease in the background, and retry until the server responds."""
-        # The lease has ended. Its deadline is now the limit for the release. A request without a
-        # reply may begin a full lease as late as now.
-        lease.due = clock.now()
-        longest = max(lease.deadline - lease.due, lease.seconds, lease.at_least_for)
-        lease.deadline = lease.due + min(longest, RELEASE_RETRY_SECONDS)
-        self._to_release[lease.keys.name, lease.token] = lease
+        Args:
+            keys: The lock.
+            token: The stored token.
+            longest: The seconds after which the lease has certainly expired.
+            at_least_for: The lock stays unavailable until this many seconds after its
+                acquisition.
+        """
+        now = clock.now()
+        until = now + min(longest, RELEASE_RETRY_SECONDS)
+        self._to_release[keys.name, token] = PendingRelease(keys, token, at_least_for, now, until)
         with suppress(RuntimeError):  # no thread can be started, so the lease expires
             self.wake()
 
@@ -133,16 +137,17 @@ class Renewer:
         """Return how long the renewer sleeps unless `wake()` is called."""
         self._wakes_at = math.inf  # so that every lease that is added from here on wakes it
         now = clock.now()
-        dues = [lease.due for lease in (*self._watched(), *self._to_release.values())]
+        dues = [lease.due for lease in self._watched()]
+        dues += [release.due for release in list(self._to_release.values())]
         if self._expects_grants():
             dues.append(now + GRANT_POLL_SECONDS)
         self._wakes_at = min(dues, default=now + IDLE_SECONDS)
         return min(max(0.0, self._wakes_at - clock.now()), threading.TIMEOUT_MAX)
 
     def may_end(self) -> bool:
-        """Return whether the renewer may end. From here on, each new lease wakes or starts it."""
+        """Return whether the renewer may end. A lease that is watched from here on wakes it."""
         self._wakes_at = math.inf
-        return not (self._leases or self._to_release or self._expects_grants())
+        return not (self._watched() or self._to_release or self._expects_grants())
 
     def _expects_grants(self) -> bool:
         return clock.now() < self._last_grant + IDLE_SECONDS
@@ -151,28 +156,38 @@ class Renewer:
         """Yield what is due now."""
         if leases := self._due_leases():
             renewal = protocol.renew_all(leases, _reply_timeout(leases))
-            applied = partial(self._apply_renewals, clock.now())
-            yield RenewalBatch(leases, renewal, applied)
+            yield RenewalBatch(leases, renewal, partial(self._apply_renewals, clock.now()))
+        if lost := self._due_retakes():
+            flow = protocol.retake_all(lost, _reply_timeout(self._renewed()))
+            yield RenewalBatch(lost, flow, partial(self._apply_retakes, clock.now()))
         releases = list(self._to_release.values())  # a copy, because other threads add to it
-        due = [lease for lease in releases if lease.due <= clock.now()][:MAX_RELEASES]
+        due = [release for release in releases if release.due <= clock.now()][:MAX_RELEASES]
         if due:
-            held = [lease for lease in self._watched() if should_renew(lease) and not lease.lost]
-            release = protocol.release_all(due, _reply_timeout(held))
+            release = protocol.release_all(due, _reply_timeout(self._renewed()))
             yield RenewalBatch(due, release, self._apply_releases)
 
     def report_expired(self) -> None:
         """Notify the holders of leases that expired without a reply from Redis."""
         now = clock.now()
         for lease in self._watched():
-            if lease.deadline <= now and lease.lost:
+            if lease.deadline <= now and lease.lost and not lease.is_loss_reported:
                 self._lose(lease)
 
     def _watched(self) -> list[Lease]:
-        # One step, because other threads change the set.
-        return [lease for reference in list(self._leases) if (lease := reference())]
+        """Return the leases that are held, and the lost ones that it must report or retake."""
+        own = {hold.lease: None for hold in all_holds() if hold.lease.renewer is self}
+        return [
+            lease
+            for lease in own
+            if lease.state is LeaseState.HELD and (lease.retake or not lease.is_loss_reported)
+        ]
+
+    def _renewed(self) -> list[Lease]:
+        return [lease for lease in self._watched() if should_renew(lease) and not lease.lost]
 
     def _due_leases(self) -> list[Lease]:
-        now, alive = clock.now(), cache(is_alive)  # one owner may have thousands of leases
+        now = clock.now()
+        alive = cache(is_alive)  # one owner may have thousands of leases
         due = []
         for lease in self._watched():
             if lease.due - lease.due_tolerance > now or lease.lost:
@@ -181,6 +196,20 @@ class Renewer:
                 due.append(lease)
             else:
                 lease.due = lease.deadline
+        return due
+
+    def _due_retakes(self) -> list[Lease]:
+        """Return the lost leases to acquire again, while enough others of their hold are left."""
+        now = clock.now()
+        due = []
+        for lease in self._watched():
+            if not (lease.lost and lease.is_loss_reported and lease.due <= now):
+                continue
+            if should_renew(lease):
+                lease.note_loss_reported()  # makes the next attempt due
+                due.append(lease)
+            else:
+                lease.retake = None
         return due
 
     def _apply_renewals(self, sent_at: float, results: Results) -> None:
@@ -200,20 +229,33 @@ class Renewer:
                 lease.postpone(min(RETRY_SECONDS, lease.seconds / 10))
         # Last, because `on_lost` may take long.
         for lease in lost:
-            if ref(lease) in self._leases:  # else it was released while the reply was under way
+            if lease.state is LeaseState.HELD:  # else its release was faster than the reply
                 self._lose(lease)
 
     def _lose(self, lease: Lease) -> None:
-        self.forget(lease)
         lease.mark_lost()
+        lease.note_loss_reported()
+        if lease.on_lost:
+            lease.on_lost(lease)
+
+    def _apply_retakes(self, sent_at: float, results: Results) -> None:
+        for lease, fence_token in results:
+            if lease.state is not LeaseState.HELD:  # its release may have been faster
+                self.release_later(lease.keys, lease.token, lease.seconds)
+            elif isinstance(fence_token, int) and fence_token and should_renew(lease):
+                lease.begin_again(fence_token, sent_at + lease.seconds)
+                logger.info(
+                    "Lock acquired again on a server that was away: name=%r using=%r",
+                    *(lease.keys.name, lease.server.alias),
+                )
 
     def _apply_releases(self, results: Results) -> None:
-        for lease, released in results:
-            lease.due = clock.now() + RETRY_SECONDS
+        for release, released in results:
+            release.due = clock.now() + RETRY_SECONDS
             if released is False:
-                lease.deadline = min(lease.deadline, clock.now() + LATE_REQUEST_SECONDS)
-            if released is True or lease.due > lease.deadline:
-                self.cancel_release(lease.keys.name, lease.token)
+                release.until = min(release.until, clock.now() + LATE_REQUEST_SECONDS)
+            if released is True or release.due > release.until:
+                self.cancel_release(release.keys.name, release.token)
 
 
 def _reply_timeout(leases: Sequence[Lease]) -> float:
@@ -268,7 +310,7 @@ class ThreadRenewer(Renewer):
                 try:
                     results = run(self.server.client, batch.flow, self._link)
                 except Exception as error:
-                    results = zip(batch.leases, repeat(error))
+                    results = zip(batch.items, repeat(error))
                 batch.apply(results)
             self.report_expired()
 
@@ -331,7 +373,7 @@ class AsyncRenewer(Renewer):
                 client = await self.server.async_client()
                 results = await arun(client, batch.flow, self._link)
             except Exception as error:
-                results = zip(batch.leases, repeat(error))
+                results = zip(batch.items, repeat(error))
             batch.apply(results)
         self.report_expired()
 
@@ -357,10 +399,15 @@ def thread_renewer(server: Server, min_replicas: int = 0) -> ThreadRenewer:
         known = _thread_renewers.get(key)
         if known is None:
             made = ThreadRenewer(server)
-            known = _thread_renewers.setdefault(key, ref(made))
+            known = _thread_renewers.setdefault(key, ref(made, partial(_forget, key)))
         renewer = known()
         if renewer is not None:
             return renewer
+        _forget(key, known)
+
+
+def _forget(key: tuple[int, RenewerKey], ended: ref[ThreadRenewer]) -> None:
+    if _thread_renewers.get(key) is ended:
         _thread_renewers.pop(key, None)
 
 

@@ -54,3 +54,6 @@ POLL_INTERVAL_SECONDS = 0.005
 
 REPLICA_SHARE_OF_LIMIT = 0.8
 """The server may wait for its replicas for this part of the time that a reply may take."""
+
+UNANSWERED_REQUEST_SECONDS = 60.0
+"""A server may still execute a request without a reply for this time."""

@@ -389,10 +389,10 @@ class LoopLink:
     """The connections of one user, such as all callers or the renewal, in one event loop."""
 
     def __init__(self) -> None:
-        self.loop = asyncio.get_running_loop()
+        self._by_node: dict[object, LoopConnection] = {}
         self.spares: list[LoopLink] = []
         """Links that are not in use, for calls that a shared connection must not wait for."""
-        self._by_node: dict[object, LoopConnection] = {}
+        self.loop = asyncio.get_running_loop()
 
     def connection(self, node: Any) -> "LoopConnection":
         """Return the connection to the server of a client, or to a node of a Cluster."""
@@ -412,8 +412,9 @@ class LoopLink:
         self.spares.clear()
 
     def __del__(self) -> None:
-        # The client is garbage. Its connections would live as long as the event loop.
-        for connection in self._by_node.values():
+        # The client is garbage. Its connections would live as long as the event loop. An interrupt
+        # may have ended `__init__`.
+        for connection in getattr(self, "_by_node", {}).values():
             with suppress(RuntimeError):  # the loop is closed
                 self.loop.call_soon_threadsafe(connection.close)
 
@@ -438,6 +439,17 @@ class _Request:
             self.replies.set_result(replies)
 
 
+class _Stream:
+    """A connection of redis-py, and what was sent on it without a reply so far."""
+
+    def __init__(self, connection: Any, primary: object) -> None:
+        self.connection = connection
+        self.primary = primary
+        self.sent: deque[_Request] = deque()
+        self.has_sent = asyncio.Event()
+        self.reader: asyncio.Task[None] | None = None
+
+
 class LoopConnection:
     """One connection to one server, which all tasks of an event loop use at the same time.
 
@@ -448,11 +460,9 @@ class LoopConnection:
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint
         self._to_send: list[_Request] = []
-        self._sent: deque[_Request] = deque()
         self._has_work = asyncio.Event()
-        self._has_sent = asyncio.Event()
         self._sender: asyncio.Task[None] | None = None
-        self._reader: asyncio.Task[None] | None = None
+        self._stream: _Stream | None = None
         self._last_reply = 0.0
         self._is_closed = False
 
@@ -483,8 +493,8 @@ class LoopConnection:
         try:
             outcome = await within(limit, _result(request.replies))
         except TimeoutError:
-            if self._last_reply < began and self._reader:
-                self._reader.cancel()  # the connection is of no use to others either
+            if self._last_reply < began and self._stream and self._stream.reader:
+                self._stream.reader.cancel()  # the connection is of no use to others either
             raise RedisTimeoutError("Redis did not respond in time") from None
         if isinstance(outcome, Exception):
             # Otherwise this frame, the request and the traceback of the error refer to each other,
@@ -508,34 +518,25 @@ class LoopConnection:
             while True:
                 await self._has_work.wait()
                 self._has_work.clear()
-                if self._to_send and self._reader is None:
+                if not self._to_send:
+                    continue
+                if self._stream is None:
                     try:
                         connection = await self._connect()
                     except (RedisError, OSError) as error:
                         self._fail(self._to_send, error)
                         self._to_send = []
                         continue
-                    reading = self._read_all(connection, self._endpoint.primary)
-                    self._reader = background_task.start(reading, "redislock-reader")
-                packed = self._packed_requests()
-                if packed:
-                    with suppress(RedisError, OSError):  # the reader gets an error, too
-                        await connection.send_packed_command([packed], check_health=False)
+                    self._stream = self._new_stream(connection)
+                packed = self._packed_requests(self._stream)
+                with suppress(RedisError, OSError):  # the reader gets an error, too
+                    await connection.send_packed_command([packed], check_health=False)
         finally:
             if connection and not _is_loop_closed():
-                if self._reader:
-                    self._reader.cancel()
                 # The reader does it, too, unless it was cancelled before its first step.
+                if self._stream and self._stream.reader:
+                    self._stream.reader.cancel()
                 await connection.disconnect(nowait=True)
-
-    def _packed_requests(self) -> bytes:
-        """Return what is to be sent, and expect the replies from now on."""
-        requests = [each for each in self._to_send if not each.replies.done()]
-        self._to_send = []
-        if requests:
-            self._sent.extend(requests)
-            self._has_sent.set()
-        return b"".join([each.packed for each in requests])
 
     async def _connect(self) -> Any:
         connection = self._endpoint.new_connection()
@@ -552,21 +553,26 @@ class LoopConnection:
         connection.socket_timeout = None
         return connection
 
-    async def _read_all(self, connection: Any, primary: object) -> None:
+    def _new_stream(self, connection: Any) -> _Stream:
+        stream = _Stream(connection, self._endpoint.primary)
+        stream.reader = background_task.start(self._read_all(stream), "redislock-reader")
+        return stream
+
+    def _packed_requests(self, stream: _Stream) -> bytes:
+        """Return what is to be sent, and expect the replies from now on."""
+        requests = [each for each in self._to_send if not each.replies.done()]
+        self._to_send = []
+        stream.sent.extend(requests)
+        stream.has_sent.set()
+        return b"".join([each.packed for each in requests])
+
+    async def _read_all(self, stream: _Stream) -> None:
         problem: Exception = ConnectionError("The connection was closed during a request")
-        idle_since = time.monotonic()
         try:
-            while True:
-                while not self._sent:
-                    self._has_sent.clear()
-                    idle_since = time.monotonic()
-                    await self._has_sent.wait()
-                now = time.monotonic()
-                if now > idle_since + self._endpoint.max_idle or primary != self._endpoint.primary:
-                    return
-                replies = await _read(connection, self._sent[0].count)
-                idle_since = self._last_reply = time.monotonic()
-                self._sent.popleft().answer(replies)
+            while await self._may_read(stream):
+                replies = await _read(stream.connection, stream.sent[0].count)
+                self._last_reply = time.monotonic()
+                stream.sent.popleft().answer(replies)
                 if any(map(is_readonly, replies)):  # a new connection may lead to the new primary
                     return
                 del replies  # an error among them refers to the frames of its caller
@@ -574,21 +580,31 @@ class LoopConnection:
             problem = error
         except PARSER_ERRORS:
             # Or the sender has closed the connection after an error.
-            if connection.is_connected:
+            if stream.connection.is_connected:
                 problem = InvalidResponse(UNREADABLE)
         except Exception as error:  # noqa: BLE001
             # A signal handler raised it, for whatever task the event loop was running.
-            self._fail(self._sent, error)
+            self._fail(stream.sent, error)
         finally:
             if not _is_loop_closed():
-                self._reader_ended(problem)
-                await connection.disconnect(nowait=True)
+                self._stream_ended(stream, problem)
+                await stream.connection.disconnect(nowait=True)
 
-    def _reader_ended(self, problem: Exception) -> None:
+    async def _may_read(self, stream: _Stream) -> bool:
+        """Wait for a request, and return whether its reply is still of use."""
+        idle_since = time.monotonic()
+        while not stream.sent:
+            stream.has_sent.clear()
+            await stream.has_sent.wait()
+        is_fresh = time.monotonic() < idle_since + self._endpoint.max_idle
+        return is_fresh and stream.primary == self._endpoint.primary
+
+    def _stream_ended(self, stream: _Stream, problem: Exception) -> None:
         """Send again, once, what was sent without a reply."""
-        self._reader = None
-        unanswered = [each for each in self._sent if not each.replies.done()]
-        self._sent.clear()
+        if self._stream is stream:
+            self._stream = None
+        unanswered = [each for each in stream.sent if not each.replies.done()]
+        stream.sent.clear()
         again = []
         for request in unanswered:
             if request.is_repeated:

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from ..engine.leases import Lease
+from ..engine.lease import Lease
 from ..exceptions import LOSS, LockError, LockLost, LockNotAcquired, LockNotOwnedError
 from ..identity import Owner
 from ..snapshots import Holding, LockInfo
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from .base import BaseLock
 
 
-def lost(name: str, action: str) -> LockLost:
+def lock_lost_error(name: str, action: str) -> LockLost:
     return LockLost(
         f"Cannot {action} lock {name!r}: it was lost while it was held ({LOSS}). Another holder "
         "may be running.",
@@ -22,13 +22,15 @@ def lost(name: str, action: str) -> LockLost:
     )
 
 
-def not_owned(name: str, action: str) -> LockNotOwnedError:
+def lock_not_owned_error(name: str, action: str) -> LockNotOwnedError:
     return LockNotOwnedError(
         f"Cannot {action} lock {name!r}: this thread or task does not hold it", lock_name=name
     )
 
 
-def already_held(lock: "BaseLock", name: str, owner: Owner, own: Iterable[Lease]) -> LockError:
+def already_held_error(
+    lock: "BaseLock", name: str, owner: Owner, own: Iterable[Lease]
+) -> LockError:
     holder = "task" if isinstance(owner, asyncio.Task) else "thread"
     advice = "It would wait for itself."
     if not lock.reentrant and any(lease.weight >= lock.weight for lease in own):
@@ -36,7 +38,7 @@ def already_held(lock: "BaseLock", name: str, owner: Owner, own: Iterable[Lease]
     return LockError(f"Lock {name!r} is already held by this {holder}. {advice}", lock_name=name)
 
 
-def not_acquired(lock: "BaseLock", info: LockInfo | None) -> LockNotAcquired:
+def not_acquired_error(lock: "BaseLock", info: LockInfo | None) -> LockNotAcquired:
     """Return the error of a ``with`` statement. `info` is about the lock that is in the way."""
     # Without a limit, acquire() does not return before it has the lock.
     limit = lock.blocking_timeout if lock.blocking else None

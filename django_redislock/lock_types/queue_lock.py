@@ -2,14 +2,13 @@
 
 import math
 from dataclasses import replace
-from weakref import ref
 
 from .. import validators
 from ..engine import protocol
-from ..engine.leases import UNANSWERED_REQUEST_SECONDS, Lease
 from ..engine.renewer import thread_renewer
 from ..engine.runners import run
 from ..engine.store import AcquireRequest
+from ..engine.timing import UNANSWERED_REQUEST_SECONDS
 from ..exceptions import LockError
 from ..identity import Task, payload_text
 from .base import BaseLock
@@ -82,18 +81,10 @@ class QueueLock:
         The renewer tries for a minute only: later, another process may hold the lock with the same
         token, because the token follows from the id of the task.
         """
-        lock, server = self.lock, self.lock._server()
-        lease = Lease(
-            server,
-            server.keys.of(lock.name),
-            self.token,
-            UNANSWERED_REQUEST_SECONDS,
-            owner=ref(lock._owner()),
-            kind=lock.kind,
-            weight=lock.weight,
-            is_renewed=False,
-        )
-        thread_renewer(server).release_later(lease)
+        server = self.lock._server()
+        keys = server.keys.of(self.lock.name)
+        renewer = thread_renewer(server)
+        renewer.release_later(keys, self.token, UNANSWERED_REQUEST_SECONDS)
 
     def _reserve(self, request: AcquireRequest) -> protocol.Acquired | None:
         self._cancel_release()

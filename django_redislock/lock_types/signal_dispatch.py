@@ -4,16 +4,18 @@
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from django.dispatch import Signal
 
 from .. import clock
-from ..engine.leases import Hold, Lease, holds_of
+from ..engine.lease import Lease
 from ..engine.operations import Flow, Gather, Op, Sleep, Wait, changed
+from ..engine.registry import AnyHold, Hold, holds_of
 from ..signals import (
+    LOCK_SIGNALS,
     lock_acquired,
     lock_failed,
     lock_lost,
@@ -24,7 +26,8 @@ from ..signals import (
 from ..tokens import token_of
 
 if TYPE_CHECKING:
-    from .base import AcquireCall, BaseLock
+    from .acquisition import AnyAcquisition
+    from .base import BaseLock
 
 logger = logging.getLogger("django_redislock")
 
@@ -65,12 +68,16 @@ class SignalContext:
         return self._since - before
 
 
-def send_while(
-    lock: "BaseLock", call: "AcquireCall", flow: Flow[Hold | None]
-) -> Flow[Hold | None]:
-    """Return the flow of an acquisition, with signals."""
-    using = ", ".join(dict.fromkeys(server.alias for server, _ in call.targets))
-    context = SignalContext(lock, using)
+def flow_with_signals(acquisition: "AnyAcquisition") -> Flow[AnyHold | None]:
+    """Return the flow of an acquisition, which sends signals if any of them has a receiver."""
+    for signal in LOCK_SIGNALS:
+        if signal.receivers:
+            return _send_while(acquisition.lock, acquisition.flow())
+    return acquisition.flow()
+
+
+def _send_while(lock: "BaseLock", flow: Flow[AnyHold | None]) -> Flow[AnyHold | None]:
+    context = SignalContext(lock, lock._aliases())
     try:
         send_waiting = partial(context.send, lock_waiting, lock)
         hold = yield from changed(flow, partial(_call_before_wait, send_waiting))
@@ -86,18 +93,28 @@ def send_while(
     return hold
 
 
-def released(lock: "BaseLock", hold: Hold) -> None:
+def released(lock: "BaseLock", hold: AnyHold) -> None:
     """Send `lock_released` if a receiver got `lock_acquired`."""
     if context := hold.signals:
         token = context.fence_token
         context.send(lock_released, lock, fence_token=token, held=context.take_seconds())
 
 
-def report_loss(lease: Lease, found_by_holder: bool) -> None:
+def report_loss(lease: Lease) -> None:
     """Notify all holders that lost the lock with this lease, once for each lock object."""
-    lost = [hold for hold in holds_of(lease) if hold.reports_loss()]
-    # Weak references without a callback to one object are one object.
-    for hold in {id(hold.lock): hold for hold in reversed(lost)}.values():
+    _report(lease, holds_of(lease), is_found_by_holder=False)
+
+
+def report_found_loss(hold: Hold) -> None:
+    """Do so for a hold whose owner finds the loss by itself, and gets an error."""
+    _report(hold.lease, [hold, *holds_of(hold.lease)], is_found_by_holder=True)
+
+
+def _report(lease: Lease, holds: Sequence[Hold], *, is_found_by_holder: bool) -> None:
+    # A composite lock that has not all of its parts yet notices the loss of one by itself.
+    wholes = [hold.whole for hold in holds if not hold.is_incomplete]
+    lost = [whole for whole in wholes if whole.reports_loss()]
+    for hold in {id(hold.lock()): hold for hold in reversed(lost)}.values():
         lock: BaseLock | None = hold.lock()
         logger.error(
             "Lock lost: name=%r using=%r fence_token=%s",
@@ -115,7 +132,7 @@ def report_loss(lease: Lease, found_by_holder: bool) -> None:
             fence_token=lease.fence_token,
         )
         if lock and lock.on_lost == "abort":
-            if not found_by_holder:
+            if not is_found_by_holder:
                 hold.abort()
         elif lock and callable(lock.on_lost):
             try:

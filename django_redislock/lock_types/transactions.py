@@ -14,7 +14,6 @@ from django.db.backends.signals import connection_created
 from django.dispatch import receiver
 
 from ..introspection import is_async, is_generator
-from .with_block import BoundExit, ExitMethod, bound_exit
 
 if TYPE_CHECKING:
     from .mutex import Mutex
@@ -26,17 +25,10 @@ logger = logging.getLogger("django_redislock")
 
 
 class _Entered(threading.local):
-    """The blocks that a thread has entered and not left, the innermost last.
-
-    Each has a weak reference that calls `drop` when its ``with`` block ends.
-    """
+    """The blocks that a thread has entered and not left, the innermost last."""
 
     def __init__(self) -> None:
-        self.blocks: list[tuple[AbstractContextManager[None], weakref.ref[BoundExit] | None]] = []
-
-    def drop(self, ended: "weakref.ref[BoundExit]") -> None:
-        """Close a block that ended without a call of `__exit__`."""
-        self.blocks[:] = [each for each in self.blocks if each[1] is not ended]
+        self.blocks: list[AbstractContextManager[None]] = []
 
 
 class Atomic:
@@ -57,22 +49,19 @@ class Atomic:
         return type(self), (self._lock, self._database)
 
     def __enter__(self) -> "Mutex":
-        exit_method = bound_exit(self)
-        ended = weakref.ref(exit_method, self._entered.drop) if exit_method else None
         block = self._block()
         try:
             block.__enter__()
             # Not append(), because a signal handler may raise after that call.
-            self._entered.blocks += [(block, ended)]
+            self._entered.blocks += [block]
         except BaseException as error:
             block.__exit__(type(error), error, error.__traceback__)
             raise
         return self._lock
 
-    @ExitMethod
-    def __exit__(self, *exc: Any, block: object = None) -> bool | None:
+    def __exit__(self, *exc: Any) -> bool | None:
         # No local variable: a traceback would keep the block open.
-        return self._entered.blocks.pop()[0].__exit__(*exc)
+        return self._entered.blocks.pop().__exit__(*exc)
 
     @contextmanager
     def _block(self) -> Iterator[None]:

@@ -15,8 +15,7 @@ from redis.connection import parse_url
 
 from ..backends import servers
 from ..conf import conf
-from ..engine.leases import all_leases
-from ..lock_types.base import end_lease
+from ..engine.registry import all_holds, remove
 from ..names import short_repr
 from .server import EmbeddedServer
 
@@ -93,9 +92,10 @@ class embedded_redis(TestContextDecorator):
     def disable(self) -> None:
         try:
             addresses = {server.address for server, _ in self._databases.values()}
-            for lease in all_leases():
-                if lease.server.address in addresses:
-                    end_lease(lease)  # without signals
+            for hold in all_holds():
+                if hold.lease.server.address in addresses:
+                    hold.lease.end()  # without signals
+                    remove(hold)
             for alias in self._databases:
                 if pool := servers[alias].pool:
                     pool.disconnect()

@@ -12,8 +12,8 @@ from django.core.exceptions import ImproperlyConfigured
 
 from .. import clock, validators
 from ..engine import protocol, queries
-from ..engine.leases import all_leases
 from ..engine.operations import Flow
+from ..engine.registry import all_holds
 from ..engine.renewer import THREAD_NAME, AsyncRenewer, ThreadRenewer
 from ..exceptions import LockError, LockNotAcquired, LockNotOwnedError
 from ..identity import SharedOwner, Task
@@ -154,10 +154,11 @@ def _end_leases(keys: Keys, name: str) -> Flow[list[ThreadRenewer | AsyncRenewer
     for token in tokens:
         yield from protocol.renew(lock, token, 0, "set")
     yield from protocol.force_release(lock, tokens[-1])  # This records the expired holds.
-    leases = [lease for lease in all_leases() if lease.keys.name == name and lease.token in tokens]
-    for lease in leases:
+    leases = {hold.lease: None for hold in all_holds()}
+    lost = [lease for lease in leases if lease.keys.name == name and lease.token in tokens]
+    for lease in lost:
         lease.postpone(0)
-    return list({id(lease.renewer): lease.renewer for lease in leases}.values())
+    return list({id(lease.renewer): lease.renewer for lease in lost}.values())
 
 
 def assert_nothing_held(*, using: str | None = None, within: Seconds = 1) -> None:

@@ -6,10 +6,10 @@ from typing import Any
 
 from django_redislock.clock import now
 from django_redislock.engine import protocol, store
-from django_redislock.engine.leases import Lease
+from django_redislock.engine.lease import Lease
 from django_redislock.engine.operations import Flow
 from django_redislock.engine.renewer import Renewer
-from django_redislock.lock_types import BaseLock
+from django_redislock.lock_types import base, composite, lease_flows
 from django_redislock.lua import Script
 
 from .client import Client
@@ -74,15 +74,15 @@ def send_no_heartbeats() -> None:
 
 
 def count_from_the_reply() -> None:
-    begin, extend = Lease.begin, BaseLock._extend_lease
+    begin, extend = Lease.begin, lease_flows.extend_lease
     apply_renewal = Lease.apply_renewal
 
     def begin_late(lease: Lease, fence_token: int, deadline: float, **options: Any) -> None:
         begin(lease, fence_token, now() + lease.seconds, **options)
 
-    def extend_late(lock: BaseLock, lease: Lease, seconds: float, *, replace: bool) -> Flow[bool]:
+    def extend_late(lease: Lease, seconds: float, *, replace: bool) -> Flow[bool]:
         sent_at = now()
-        is_held = yield from extend(lock, lease, seconds, replace=replace)
+        is_held = yield from extend(lease, seconds, replace=replace)
         if is_held:
             lease.set_deadline(lease.deadline + now() - sent_at)
         return is_held
@@ -91,7 +91,7 @@ def count_from_the_reply() -> None:
         apply_renewal(lease, now(), ttl)
 
     Lease.begin = begin_late  # type: ignore[method-assign]
-    BaseLock._extend_lease = extend_late  # type: ignore[method-assign]
+    base.extend_lease = composite.extend_lease = extend_late
     Lease.apply_renewal = apply_renewal_late  # type: ignore[method-assign]
 
 

@@ -17,7 +17,7 @@ from django_redislock.engine.renewer import loop_renewer, thread_renewer
 from django_redislock.engine.runners import _perform
 from django_redislock.lua import ACQUIRE
 from tests.faults.proxy import runs
-from tests.lock_tools import acquire_call, afree, until
+from tests.lock_tools import acquisition_of, afree, until
 from tests.tools import leftovers, wait_until
 
 TASKS = 800
@@ -84,15 +84,15 @@ def acquired_late(renewer_function, interruption):
     """Interrupt an acquisition whose request reaches Redis after the following release. This can
     happen if both use different connections."""
     lock = locks.lock("late", timeout=30)
-    call = acquire_call(lock, renewer=renewer_function)
-    client, flow = lock._server().client, lock._acquire(call)
+    acquisition = acquisition_of(lock, renewer=renewer_function)
+    client, flow = lock._server().client, acquisition.flow()
     under_way = next(flow)
     released = _perform(client, flow.throw(interruption))
     with pytest.raises(type(interruption)):
         flow.send(released)
     _perform(client, under_way)
     info = locks.get("late")
-    assert info is None or info.token == call.leases[0].token, "None: it is released already"
+    assert info is None or info.token == acquisition.lease.token, "None: it is released already"
 
 
 async def nothing_is_left(redis_server, before):

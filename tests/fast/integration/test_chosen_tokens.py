@@ -18,7 +18,7 @@ from django_redislock import AsyncLock, Lock, LockNotOwnedError, locks
 from django_redislock.engine import protocol, queries
 from django_redislock.engine.runners import run
 from django_redislock.keys import Keys
-from django_redislock.lock_types.base import release_in_background
+from django_redislock.lock_types.lease_flows import release_in_background
 from django_redislock.lua import ACQUIRE, RELEASE, RENEW
 from django_redislock.signals import lock_force_released
 from django_redislock.testing import EmbeddedServer

@@ -5,8 +5,8 @@ from redis.exceptions import ConnectionError
 
 from django_redislock import LockError, LockLost, locks
 from django_redislock.engine.runners import _perform
-from django_redislock.lock_types import MultiLock
-from tests.lock_tools import acquire_call, free, interrupt_where, start, waiting
+from django_redislock.lock_types.multi_lock import MultiAcquisition
+from tests.lock_tools import acquisition_of, free, interrupt_where, start, waiting
 from tests.tools import wait_until
 
 NAMES = ["b", "a", "c"]
@@ -136,20 +136,17 @@ def test_the_loss_of_several_calls_on_lost_once():
 
 def test_an_acquisition_that_is_closed_expires():
     many = locks.lock_many(["a", "b"], timeout=0.5)
-    call = acquire_call(many)
-    flow = many._acquire(call)
+    acquisition = acquisition_of(many)
+    flow = acquisition.flow()
     flow.send(_perform(many._server().client, next(flow)))
     assert held() == ["a"]
     flow.close()
-    del flow, call  # the last references to the lease
     wait_until(lambda: held() == [])
 
 
-@pytest.mark.parametrize(
-    "place", ["MultiLock.needed", "MultiLock._acquire_leases.<locals>.<genexpr>"]
-)
+@pytest.mark.parametrize("place", ["CompositeHold.__init__", "CompositeHold.begin"])
 def test_an_interrupt_after_the_acquisition_releases_all_locks(place):
     many = locks.lock_many(["a", "b"], timeout=600)
-    with interrupt_where(place, MultiLock.needed.fget):
+    with interrupt_where(place, MultiAcquisition._acquire_each):
         many.__enter__()
     wait_until(lambda: held() == [])

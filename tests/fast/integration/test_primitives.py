@@ -119,12 +119,16 @@ def test_the_holder_cannot_shorten_the_cooldown():
         lock.reacquire()
 
 
-async def test_a_generator_may_be_closed_by_another_task():
+async def test_a_generator_may_be_closed_after_the_end_of_its_task():
     async def read():
         async with locks.lock("a"):
             yield
 
+    async def begin(generator):
+        await anext(generator)
+
     generator = read()
-    await anext(generator)
+    await asyncio.create_task(begin(generator))
+    assert await locks.aget("a")
     await asyncio.create_task(generator.aclose())
     assert await locks.aget("a") is None

@@ -18,16 +18,17 @@ import redis
 
 from django_redislock import Lock, LockLost, clock, locks
 from django_redislock.engine import protocol, queries, renewer
-from django_redislock.engine.leases import should_renew
+from django_redislock.engine.registry import should_renew
 from django_redislock.engine.renewer import RETRY_SECONDS, thread_renewer
 from django_redislock.engine.runners import _perform, run
 from django_redislock.keys import Keys
 from django_redislock.lock_types import Mutex
+from django_redislock.lock_types.lease_flows import extend_lease
 from django_redislock.lua import RENEW
 from django_redislock.signals import lock_lost
 from tests.faults.proxy import runs
 from tests.lock_tools import (
-    acquire_call,
+    acquisition_of,
     arenewed,
     awaiting,
     commands,
@@ -317,7 +318,7 @@ def test_an_extension_without_a_reply_counts_if_it_shortens_the_lease():
     with locks.lock("a", timeout=30, auto_renewal=False) as lock:
         lease = lease_of(lock)
         for replace, left in ((False, 30), (True, 2)):
-            flow = lock._extend_lease(lease, 2, replace=replace)
+            flow = extend_lease(lease, 2, replace=replace)
             next(flow)
             assert left - 1 < lease.deadline - clock.now() <= left
             with pytest.raises(ConnectionError):
@@ -330,7 +331,7 @@ def test_requests_without_a_reply_may_shorten_the_lease_later(moving_clock):
     with locks.lock("a", timeout=30, auto_renewal=False) as lock:
         lease = lease_of(lock)
         for seconds in (2, 5):
-            flow = lock._extend_lease(lease, seconds, replace=True)
+            flow = extend_lease(lease, seconds, replace=True)
             next(flow)
             with pytest.raises(ConnectionError):
                 flow.throw(ConnectionError("reply lost"))
@@ -441,10 +442,10 @@ def test_a_waiter_gets_its_full_lease_if_no_thread_can_be_started(own_server, ow
 
 def test_a_reply_after_an_interrupt_in_another_thread_releases_the_lock():
     lock = locks.lock("a", timeout=60)
-    call = acquire_call(lock)
-    client, flow = lock._server().client, lock._acquire(call)
+    acquisition = acquisition_of(lock)
+    client, flow = lock._server().client, acquisition.flow()
     request = next(flow)
-    call.leases[0].end()  # like an interrupt that cannot wait for the reply
+    acquisition.lease.end()  # like an interrupt that cannot wait for the reply
     release = flow.send(_perform(client, request))
     with pytest.raises(StopIteration):
         flow.send(_perform(client, release))

@@ -10,8 +10,8 @@ from django_redislock.engine import protocol, renewer
 from django_redislock.engine.operations import Wait
 from django_redislock.engine.renewer import thread_renewer
 from django_redislock.engine.runners import _perform
-from django_redislock.lock_types.base import release_in_background
-from tests.lock_tools import acquire_call, free, lease_of, start, waiting, within
+from django_redislock.lock_types.lease_flows import release_in_background
+from tests.lock_tools import acquisition_of, free, lease_of, start, waiting, within
 from tests.tools import wait_until
 
 
@@ -146,9 +146,8 @@ def test_pending_releases_do_not_delay_the_report_of_a_loss(own_locks):
 
 def test_a_grant_whose_lease_has_expired_is_an_error(moving_clock):
     lock = locks.lock("a", timeout=30, blocking=False)
-    call = acquire_call(lock)
-    flow = lock._acquire(call)
-    answer = _perform(call.targets[0][0].client, next(flow))
+    flow = acquisition_of(lock).flow()
+    answer = _perform(lock._server().client, next(flow))
     moving_clock.forward(31)
     with pytest.raises(TimeoutError, match="had expired"):
         flow.send(answer)
@@ -250,8 +249,7 @@ def test_a_server_that_refuses_writes_lists_the_locks(own_locks, own_redis):
 def test_the_last_request_of_a_wait_has_a_short_timeout(hold, moving_clock):
     hold("a")
     lock = locks.lock("a")
-    call = acquire_call(lock, clock.now() + 1)
-    client, flow = call.targets[0][0].client, lock._acquire(call)
+    client, flow = lock._server().client, acquisition_of(lock, clock.now() + 1).flow()
     request = flow.send(_perform(client, next(flow)))  # after it joined an inbox
     assert isinstance(flow.send(_perform(client, request)), Wait)
     moving_clock.pass_time(2)
