@@ -16,44 +16,50 @@ from redis import Connection
 
 from django_redislock import locks
 
-LOCKS = 30  # of each process, used in turn or, if replayed, at the same time
-
 Addresses = Mapping[str, tuple[str, int]]  # of the servers, by cache alias
 
 
-def by_locks(addresses: Addresses, seconds: float) -> int:
-    held = [lock for _, lock in _locks(addresses)]
+prepared: "list[Line]" = []
+
+
+def prepare(addresses: Addresses, number: int) -> None:
+    """Prepare a number of locks of each alias, with unique names."""
+    prepared.clear()
+    for alias, address in addresses.items():
+        for _ in range(number):
+            lock = locks.using(alias).lock(uuid4().hex, timeout=600, auto_renewal=False)
+            prepared.append(Line(lock, address))
+
+
+def by_locks(seconds: float) -> int:
+    """Use the locks in turn."""
     done, end = 0, time.monotonic() + seconds
     while time.monotonic() < end:
-        for lock in held:
-            lock.acquire()
-            lock.release()
-        done += len(held)
+        for line in prepared:
+            line.lock.acquire()
+            line.lock.release()
+        done += len(prepared)
     return done
 
 
-def replayed(addresses: Addresses, seconds: float) -> int:
-    lines = {}
-    for alias, lock in _locks(addresses):
-        line = Line(lock, addresses[alias])
-        lines[line.socket.fileno()] = line
+def replayed(seconds: float) -> int:
+    """Use the locks at the same time."""
+    lines = {line.socket.fileno(): line for line in prepared}
     polling = select.epoll()
-    for number, line in lines.items():
-        polling.register(number, select.EPOLLIN)
+    for file, line in lines.items():
+        polling.register(file, select.EPOLLIN)
         line.begin()
     done, busy, end = 0, len(lines), time.monotonic() + seconds
     while busy:
         is_over = time.monotonic() >= end
-        for number, _ in polling.poll():
-            if not lines[number].go_on():
+        for file, _ in polling.poll():
+            if not lines[file].go_on():
                 continue
             done += 1
             if is_over:
                 busy -= 1
             else:
-                lines[number].begin()
-    for line in lines.values():
-        line.socket.close()
+                lines[file].begin()
     return done
 
 
@@ -63,6 +69,7 @@ class Line:
     def __init__(self, lock: Any, address: tuple[str, int]) -> None:
         with lock:
             pass  # connects, and the server has the scripts from now on
+        self.lock = lock
         self._acquire, self._release = _sent_by(lock.acquire), _sent_by(lock.release)
         self._holds = False
         self.socket = socket.create_connection(address)
@@ -95,10 +102,3 @@ def _sent_by(call: Any) -> bytes:
         assert call() is not False
     [packed] = sent
     return packed
-
-
-def _locks(addresses: Addresses) -> list[tuple[str, Any]]:
-    """Return locks with unique names and their aliases, the same number for each alias."""
-    aliases = [*addresses] * (LOCKS // len(addresses))
-    options = {"timeout": 600, "auto_renewal": False}
-    return [(alias, locks.using(alias).lock(uuid4().hex, **options)) for alias in aliases]

@@ -8,7 +8,9 @@ checks a connection each time, which takes a fifth of the processor time of an u
 """
 
 import math
+import sys
 from collections.abc import Callable
+from copy import copy
 from inspect import iscoroutinefunction
 from typing import Any
 from weakref import ref
@@ -74,7 +76,10 @@ class Endpoint:
 
     def _make(self) -> Any:
         if self._connection_class is None:  # the pool of somebody else knows how
-            return self._pool().make_connection()
+            # A copy, because a pool counts what it has made, and makes no more than its limit.
+            pool = copy(self._pool())
+            pool.max_connections = sys.maxsize
+            return pool.make_connection()
         return self._connection_class(**self._options)
 
 

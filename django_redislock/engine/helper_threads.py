@@ -35,8 +35,8 @@ def connect(connection: Any, seconds: float | None) -> None:
 
     try:
         try:
-            # An interrupt in `threading.Thread.start()` can become a RuntimeError, like that of a
-            # thread that cannot be started, although the thread runs.
+            # An interrupt in `threading.Thread.start()` can become a RuntimeError although the
+            # thread runs. Then two threads would connect.
             _thread.start_new_thread(work, ())
         except RuntimeError:  # the interpreter is shutting down, or the system has no thread left
             connection.connect()

@@ -56,9 +56,9 @@ def test_all_requests_of_a_thread_share_one_connection(client):
 
 
 def test_locks_work_if_the_pool_of_the_client_is_used_up(client):
-    taken = client.connection_pool.get_connection()
-    use(client)
-    client.connection_pool.release(taken)
+    with client.pubsub() as subscriber:
+        subscriber.subscribe("any")  # takes the only connection
+        use(client)
 
 
 def test_an_idle_connection_that_the_server_closed_is_replaced(client, redis_server):
@@ -66,6 +66,19 @@ def test_an_idle_connection_that_the_server_closed_is_replaced(client, redis_ser
     redis_server.client_kill_filter(_id=before)
     use(client)
     assert client_id(client) > before
+
+
+class PoolOfTheProject(redis.ConnectionPool):
+    def make_connection(self):
+        return super().make_connection()
+
+
+def test_a_pool_that_counts_its_connections_makes_any_number_for_locks(own_server, own_redis):
+    pool = PoolOfTheProject.from_url(own_server.url, max_connections=2)
+    with redis.Redis(connection_pool=pool) as client:
+        for _ in range(4):
+            assert call(client, PING) == [b"PONG"]
+            own_redis.client_kill_filter(_type="normal", skipme=True)
 
 
 def test_a_connection_whose_reply_did_not_arrive_in_time_is_closed(own_server):
