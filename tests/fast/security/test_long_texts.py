@@ -30,7 +30,20 @@ from .looking import command, page_of
 
 pytestmark = pytest.mark.django_db
 
-UNITS = ["://", "User ", "<a.b(", "<a", ",a://", "a,", "@", ")>", " has no permissions", "'://"]
+UNITS = [
+    "://",
+    "User ",
+    "<a.b(",
+    "<a",
+    ",a://",
+    "a,",
+    "@",
+    ")>",
+    " has no permissions",
+    "'://",
+    "://?",
+    ",redis://a?",
+]
 UNITS += ["args beginning with: ", "\x00", "\x1b[31m", "\u202e", "?", "*", "*?", ":0a", "1", " "]
 """The texts that are repeated, each with the start of something that is searched for."""
 
