@@ -41,7 +41,7 @@ it sent the message that the queue lock belongs to."""
 
 RESOLUTION = timedelta(milliseconds=1)
 """Redis records an acquisition in whole milliseconds. So a result that seems to be less than that
-later can be the one of an earlier message."""
+later can belong to an earlier message."""
 
 _paused_until: dict[type, float] = {}
 """Until when a result backend is not asked, by its class."""
