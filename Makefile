@@ -15,7 +15,7 @@
 #   make clients                 locks with redis-py 5, 6, 7 and 8, with and without hiredis
 #   make clients ARGS=8          locks with redis-py 8
 #   make peers                   compare this package with others under faults
-#   make bench                   compare the speed of this package with others
+#   make bench                   compare the speed of this package with others, also over networks
 #   make scale                   the load that one server carries, and three
 #   make cases                   write the table of task cases from a run of its tests
 #   make screenshots             take the pictures of the admin pages for the docs

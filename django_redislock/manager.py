@@ -22,9 +22,9 @@ from .identity import Owner, current_owner
 from .keys import Keys
 from .lock_types import (
     Atomic,
+    LockOptions,
     MultiLock,
     Mutex,
-    Options,
     Quorum,
     ReadLock,
     Semaphore,
@@ -95,7 +95,7 @@ class LockManager:
                 found[identity] = type(self)(alias) if found else self
         return tuple(found.values())
 
-    def lock(self, name: str, **options: Unpack[Options]) -> Mutex:
+    def lock(self, name: str, **options: Unpack[LockOptions]) -> Mutex:
         """Create a mutex: a lock with at most one holder.
 
         Args:
@@ -137,7 +137,7 @@ class LockManager:
         """
         return Mutex(self._server, name, **options)
 
-    def read_lock(self, name: str, **options: Unpack[Options]) -> ReadLock:
+    def read_lock(self, name: str, **options: Unpack[LockOptions]) -> ReadLock:
         """Create the read side of a read-write lock.
 
         Any number of readers can hold the lock at the same time, or one writer. Readers and
@@ -153,7 +153,7 @@ class LockManager:
         """
         return ReadLock(self._server, name, **options)
 
-    def write_lock(self, name: str, **options: Unpack[Options]) -> WriteLock:
+    def write_lock(self, name: str, **options: Unpack[LockOptions]) -> WriteLock:
         """Create the write side of a read-write lock. A writer holds the lock alone.
 
         Args:
@@ -163,7 +163,7 @@ class LockManager:
         return WriteLock(self._server, name, **options)
 
     def semaphore(
-        self, name: str, limit: int, *, weight: int = 1, **options: Unpack[Options]
+        self, name: str, limit: int, *, weight: int = 1, **options: Unpack[LockOptions]
     ) -> Semaphore:
         """Create a semaphore: a lock with up to `limit` holders. Each holder has its own lease.
 
@@ -178,7 +178,7 @@ class LockManager:
         """
         return Semaphore(self._server, name, limit, weight=weight, **options)
 
-    def lock_many(self, names: Iterable[str], **options: Unpack[Options]) -> MultiLock:
+    def lock_many(self, names: Iterable[str], **options: Unpack[LockOptions]) -> MultiLock:
         """Create a lock over several mutexes: all of them are held, or none.
 
         The mutexes are acquired one after the other, sorted by name, so that two callers cannot
@@ -190,7 +190,7 @@ class LockManager:
         """
         return MultiLock(self._server, names, **options)
 
-    def quorum(self, name: str, using: Iterable[str], **options: Unpack[Options]) -> Quorum:
+    def quorum(self, name: str, using: Iterable[str], **options: Unpack[LockOptions]) -> Quorum:
         """Create a quorum lock: a mutex that a majority of independent servers must grant.
 
         The lock works while a majority of the servers responds. Otherwise its methods raise
@@ -207,7 +207,7 @@ class LockManager:
         return Quorum([partial(servers.__getitem__, each) for each in aliases], name, **options)
 
     def atomic(
-        self, name: str, *, using_db: str = DEFAULT_DB_ALIAS, **options: Unpack[Options]
+        self, name: str, *, using_db: str = DEFAULT_DB_ALIAS, **options: Unpack[LockOptions]
     ) -> Atomic:
         """Create a mutex around a database transaction, for ``with`` or as a decorator.
 

@@ -23,8 +23,8 @@ _ESCAPES = {
     code: chr(code).encode("unicode_escape").decode()
     for code in (*range(0x20), *range(0x7F, 0xA0), *range(0xD800, 0xE000))
 }
-_PART_CHARACTERS = 50_000
-"""How much of a text is escaped at once. Other threads run in between."""
+_CHUNK_CHARACTERS = 50_000
+"""How much of a text is encoded at once. Other threads run in between."""
 
 is_short_name = re.compile(
     f"[^\x00-\x1f\x7f-\x9f\ud800-\udfff]{{1,{MAX_NAME_BYTES // 4}}}"
@@ -60,16 +60,23 @@ def check_name(name: object, argument: str = "name", max_bytes: float = MAX_NAME
         raise TypeError(f"{argument} must be a str, not {short_repr(name)} ({kind})")
     if not name:
         raise ValueError(f"{argument} must not be empty, got {name!r}")
+    # First, because to search or encode a very long text would stop the other threads.
+    if len(name) > max_bytes:
+        raise ValueError(
+            f"{argument} must be at most {max_bytes} bytes in UTF-8, "
+            f"got {len(name)} characters: {short_repr(name)}"
+        )
     if found := _UNPRINTABLE.search(name):
         raise ValueError(
             f"{argument} must not contain control characters, got {found.group()!r}"
             f" in {short_repr(name)}"
         )
     text = str.__str__(name)
-    if len(text) > max_bytes or len(text.encode()) > max_bytes:
+    size = len(text.encode())
+    if size > max_bytes:
         raise ValueError(
             f"{argument} must be at most {max_bytes} bytes in UTF-8, "
-            f"got {len(text.encode())}: {short_repr(text)}"
+            f"got {size}: {short_repr(text)}"
         )
     return text
 
@@ -78,8 +85,8 @@ def could_match(pattern: str) -> bool:
     """Return whether any valid name can match a pattern. Raises `TypeError` if it is not a str."""
     if not isinstance(pattern, str):
         raise TypeError(f"pattern must be a str, got {short_repr(pattern)}")
-    literal = pattern.replace("*", "")
-    return len(literal) <= MAX_NAME_BYTES and not _UNPRINTABLE.search(literal)
+    literal_characters = len(pattern) - pattern.count("*")
+    return literal_characters <= MAX_NAME_BYTES and not _UNPRINTABLE.search(pattern)
 
 
 def matcher(pattern: str | None) -> Callable[[str], bool]:
@@ -113,18 +120,27 @@ def fit_name(text: str) -> str:
     beginning and ends with ``:`` and a digest of the whole text. A text that looks like
     such a name is shortened too, so that it cannot be the name of another text.
     """
-    parts = (text[at : at + _PART_CHARACTERS] for at in range(0, len(text), _PART_CHARACTERS))
-    printable = "".join(part.translate(_ESCAPES) for part in parts)
+    # A longer text is cut anyway, so the time to escape it does not grow with it.
+    printable = text[:MAX_NAME_BYTES].translate(_ESCAPES)
     encoded = printable.encode()
     # A shortened name can lack up to 3 bytes, if a character was cut.
     looks_shortened = len(encoded) > MAX_NAME_BYTES - 4 and _SHORTENED.fullmatch(
         printable[-_DIGEST_CHARACTERS - 1 :]
     )
-    if len(encoded) <= MAX_NAME_BYTES and not looks_shortened:
+    fits = len(text) <= MAX_NAME_BYTES and len(encoded) <= MAX_NAME_BYTES
+    if fits and not looks_shortened:
         return printable
-    digest = hashlib.sha256(encoded).hexdigest()[:_DIGEST_CHARACTERS]
     beginning = encoded[: MAX_NAME_BYTES - _DIGEST_CHARACTERS - 1].decode(errors="ignore")
-    return f"{beginning}:{digest}"
+    return f"{beginning}:{digest_of(text)}"
+
+
+def digest_of(text: str) -> str:
+    """Return a digest of a text of any length, also of one with lone surrogates."""
+    digest = hashlib.sha256()
+    for start in range(0, len(text), _CHUNK_CHARACTERS):
+        chunk = text[start : start + _CHUNK_CHARACTERS]
+        digest.update(chunk.encode(errors="surrogatepass"))
+    return digest.hexdigest()[:_DIGEST_CHARACTERS]
 
 
 def arguments(

@@ -14,7 +14,8 @@ MAX_READ_CHARACTERS = 10 * MAX_ERROR_CHARACTERS
 """The length of the text that is searched for credentials."""
 
 _ADDRESS = "://"
-_NEXT_ADDRESS = re.compile(r"[\s,;'\"][\w+]+://")
+_NEXT_ADDRESS = re.compile(r"[\s,;'\"](?:rediss?|valkeys?|unix|sentinels?|amqps?|https?)://")
+_QUERY = re.compile(r"\?\S+")
 _CLIENT = re.compile(r"<[\w.]+\(")
 _USER = re.compile(r"\bUser ")
 _COMMAND = "args beginning with: "
@@ -40,13 +41,16 @@ def _secrets(text: str, *, is_cut: bool) -> Iterator[tuple[int, int]]:
     One error must not stop the process, so the time grows only with the length of the text. A
     regular expression for a whole part would search for its end from each start again.
     """
-    # The user name and password in an address. A separator and a scheme begin the next address.
+    # The user name and password in an address. A separator and a known scheme begin the next
+    # address. With any scheme, a password that contains ",a://" would look like two addresses.
     starts = [0, *(found.start() for found in _NEXT_ADDRESS.finditer(text)), len(text)]
     for start, stop in pairwise(starts):
         address = text.find(_ADDRESS, start, stop)
         end = stop if is_cut and stop == len(text) else text.rfind("@", start, stop)
         if address >= 0:
             yield address + len(_ADDRESS), end
+            for query in _QUERY.finditer(text, address, stop):
+                yield query.start() + len("?"), query.end()
 
     # A redis-py client, whose repr can have a password.
     if client := _CLIENT.search(text):

@@ -233,6 +233,9 @@ def metadata(argument: str, value: object) -> dict[str, Any]:
             f"{argument} must be a mapping with str keys, "
             f"got the key {short_repr(other[0])} ({_kind(other[0])})"
         )
+    too_long = f"{argument} must be at most {MAX_METADATA_CHARACTERS} characters as JSON"
+    if _is_longer(value, MAX_METADATA_CHARACTERS):
+        raise ValueError(too_long)
     try:
         text = _to_json(dict(value))
     except RecursionError as error:
@@ -242,9 +245,7 @@ def metadata(argument: str, value: object) -> dict[str, Any]:
             f"{argument} must be serializable as JSON, but {_unserializable(value)}"
         ) from error
     if len(text) > MAX_METADATA_CHARACTERS:
-        raise ValueError(
-            f"{argument} must be at most {MAX_METADATA_CHARACTERS} characters as JSON"
-        )
+        raise ValueError(too_long)
     serialized: dict[str, Any] = json.loads(text)
     if is_deep(serialized):
         raise ValueError(f"{argument} must have at most {MAX_METADATA_LEVELS} nested levels")
@@ -252,6 +253,27 @@ def metadata(argument: str, value: object) -> dict[str, Any]:
 
 
 _to_json = DjangoJSONEncoder(allow_nan=False).encode
+
+
+def _is_longer(value: object, characters: int) -> bool:
+    """Return whether the JSON of a value must have more characters, without making it.
+
+    To serialize a text of many megabytes would stop the other threads of the process.
+    """
+    rest = [value]
+    while rest:
+        each = rest.pop()
+        characters -= 1
+        if isinstance(each, str | Mapping | list | tuple):
+            characters -= len(each)
+        if characters < 0:
+            return True
+        if isinstance(each, Mapping):
+            rest += each.keys()
+            rest += each.values()
+        elif isinstance(each, list | tuple):
+            rest += each
+    return False
 
 
 def _unserializable(value: Mapping[str, Any]) -> str:

@@ -1,6 +1,7 @@
 """Count round trips at the sockets of this process, which no request can bypass."""
 
 import socket
+import time
 from threading import Lock, get_ident
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -13,42 +14,56 @@ class RoundTrips:
     """Count the first send of each request in the block.
 
     A request that is sent in pieces counts once. With `of_this_thread`, the requests of other
-    threads do not count. ``socket.socket`` is patched in the block, so do not nest blocks.
+    threads do not count. `seconds` is the sum of the times from the requests to their replies.
+    ``socket.socket`` is patched in the block, so do not nest blocks.
     """
 
     def __init__(self, *, of_this_thread: bool = False) -> None:
         self.count = 0
+        self.seconds = 0.0
         self._thread = get_ident() if of_this_thread else None
-        self._asking: WeakKeyDictionary[socket.socket, bool] = WeakKeyDictionary()
+        self._asked_at: WeakKeyDictionary[socket.socket, float] = WeakKeyDictionary()
         self._counting = Lock()
 
     def __enter__(self) -> "RoundTrips":
         for name in SENDS:
-            setattr(socket.socket, name, self._watched(name, self._sends))
+            setattr(socket.socket, name, self._watched(name, before=self._sends))
         for name in RECEIVES:
-            setattr(socket.socket, name, self._watched(name, self._receives))
+            setattr(socket.socket, name, self._watched(name, after=self._receives))
         return self
 
     def __exit__(self, *_: object) -> None:
         for name in (*SENDS, *RECEIVES):
             delattr(socket.socket, name)  # what it inherits shows again
 
-    def _watched(self, name: str, note: Any) -> Any:
+    def _watched(self, name: str, before: Any = None, after: Any = None) -> Any:
         inherited = getattr(socket.socket, name)
 
         def watched(sock: socket.socket, *args: Any, **options: Any) -> Any:
-            if sock.family in (socket.AF_INET, socket.AF_INET6):  # a loop wakes itself by others
-                note(sock)
-            return inherited(sock, *args, **options)
+            if sock.family not in (
+                socket.AF_INET,
+                socket.AF_INET6,
+            ):  # a loop wakes itself by others
+                return inherited(sock, *args, **options)
+            if before:
+                before(sock)
+            try:
+                return inherited(sock, *args, **options)
+            finally:
+                if after:
+                    after(sock)
 
         return watched
 
     def _sends(self, sock: socket.socket) -> None:
         with self._counting:
-            counts = self._thread in (None, get_ident())
-            self.count += counts and not self._asking.get(sock)
-            self._asking[sock] = True
+            if self._thread not in (None, get_ident()) or sock in self._asked_at:
+                return
+            self.count += 1
+            self._asked_at[sock] = time.monotonic()
 
     def _receives(self, sock: socket.socket) -> None:
         with self._counting:
-            self._asking[sock] = False
+            asked_at = self._asked_at.pop(sock, None)
+            if asked_at is not None:
+                self.seconds += time.monotonic() - asked_at

@@ -1,119 +1,54 @@
-"""The locks that are measured, and their lower bounds.
+"""The locks that are measured, and the least that a lock with a lease needs.
 
-All use a redis-py client with the same options, and their own keys.
+All use redis-py with the options of Django's `RedisCache`, and their own keys. Ours has at most
+`MAX_CONNECTIONS` connections; the others have as many as they ask for.
 """
 
-import time
 import uuid
 from collections.abc import Callable
 from functools import cache, partial
+from importlib.util import find_spec
 from typing import Any
 
 import redis
 
-from django_redislock.engine.transport import call
-
 OURS = "django-redislock"
 REDIS_PY = "redis-py"
 PYTHON_REDIS_LOCK = "python-redis-lock"
+RENEWED = "python-redis-lock, auto_renewal"
 POTTERY = "pottery"
 BARE = "baseline (SET + EVALSHA)"
-SAME = "our commands, no logic"
-SENT = "lower bound (our commands)"
-PINGS = "two PINGs"
-LIST = "baseline (LPUSH + BLPOP)"
 
 LEASE = 30  # seconds, of all locks
 
+MAX_CONNECTIONS = 50
+
 COMPARED = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end"
-
-TAKEN = """
-local time = redis.call('TIME')
-redis.call('EXISTS', KEYS[1], KEYS[2])
-redis.call('ZADD', KEYS[3], 'GT', 'CH', ARGV[2], ARGV[1], time[1], '')
-redis.call('HSET', KEYS[1], 'kind', 'mutex', 'capacity', '1', 'used', '1', 'soonest', ARGV[2],
-  'latest', ARGV[2], 'h:' .. ARGV[1], ARGV[3])
-redis.call('PEXPIREAT', KEYS[1], ARGV[2])
-redis.call('HINCRBY', KEYS[4], '1 acquired', 1)
-return tonumber(time[1])
-"""
-
-LEFT = """
-redis.call('TIME')
-redis.call('EXISTS', KEYS[2])
-redis.call('HMGET', KEYS[1], 'kind', 'used', 'h:' .. ARGV[1])
-redis.call('XADD', KEYS[5], 'MAXLEN', '~', '10000', '*', 'name', ARGV[1], 'kind', 'mutex',
-  'token', ARGV[1], 'how', 'released', 'at', ARGV[2], 'holder', ARGV[3])
-redis.call('DEL', KEYS[1], KEYS[6])
-redis.call('ZREM', KEYS[3], ARGV[1])
-return 1
-"""
 
 
 class Bare:
     """The minimum that a lock with a lease needs."""
 
-    def __init__(self, client: redis.Redis, name: str) -> None:
-        self._client, self._name, self._token = client, name, uuid.uuid4().hex
+    def __init__(self, client: redis.Redis, name: str, lease: int) -> None:
+        self._client = client
+        self._name = name
+        self._lease = lease
+        self._token = uuid.uuid4().hex
         self._script = client.script_load(COMPARED)
 
     def acquire(self) -> None:
-        self._client.set(self._name, self._token, nx=True, px=LEASE * 1000)
+        self._client.set(self._name, self._token, nx=True, px=self._lease * 1000)
 
     def release(self) -> None:
         self._client.evalsha(self._script, 1, self._name, self._token)
 
 
-class Same:
-    """The minimum for the data that our locks store: the same commands, without conditions."""
-
-    def __init__(self, client: redis.Redis, name: str) -> None:
-        self._client = client
-        self._taken, self._left = map(client.script_load, (TAKEN, LEFT))
-        kinds = ("lock", "queue", "index", "rates", "ended", "grant")
-        until = int(time.time() + 3600) * 1000
-        holder = "1 1795339195277 1795339195277976 1795339195277 0 60000 " + "i" * 150
-        self._args = 6, *(f"{name}:{kind}" for kind in kinds), uuid.uuid4().hex, until, holder
-
-    def acquire(self) -> None:
-        self._client.evalsha(self._taken, *self._args)
-
-    def release(self) -> None:
-        self._client.evalsha(self._left, *self._args)
-
-
-class Sent(Same):
-    """The same, on a connection that is used as our locks do, without most of redis-py."""
-
-    def acquire(self) -> None:
-        self._ask(self._taken)
-
-    def release(self) -> None:
-        self._ask(self._left)
-
-    def _ask(self, script: str) -> None:
-        call(self._client, [("EVALSHA", script, *self._args)])
-
-
-class Pings:
-    """The minimum for two round trips."""
-
-    def __init__(self, client: redis.Redis, name: str) -> None:
-        self.acquire = self.release = client.ping
-
-
-class List:
-    """A lock that is an entry of a list. The holder pushes it for the next holder."""
-
-    def __init__(self, client: redis.Redis, name: str) -> None:
-        self.acquire = partial(client.blpop, [name])
-        self.release = partial(client.lpush, name, 1)
-
-
-def python_redis_lock(client: redis.Redis, name: str, lease: int = LEASE) -> Any:
+def python_redis_lock(
+    client: redis.Redis, name: str, lease: int = LEASE, *, renewal: bool = True
+) -> Any:
     from redis_lock import Lock
 
-    return Lock(client, name, expire=lease, auto_renewal=True)
+    return Lock(client, name, expire=lease, auto_renewal=renewal)
 
 
 def pottery(client: redis.Redis, name: str, lease: int = LEASE) -> Any:
@@ -122,31 +57,33 @@ def pottery(client: redis.Redis, name: str, lease: int = LEASE) -> Any:
     return Redlock(key=name, masters={client}, auto_release_time=lease)
 
 
-MAKERS: dict[str, Callable[[redis.Redis, str], Any]] = {
-    REDIS_PY: lambda client, name: client.lock(name, timeout=LEASE),
-    PYTHON_REDIS_LOCK: python_redis_lock,
+MAKERS: dict[str, Callable[[redis.Redis, str, int], Any]] = {
+    REDIS_PY: lambda client, name, lease: client.lock(name, timeout=lease),
+    PYTHON_REDIS_LOCK: partial(python_redis_lock, renewal=False),
+    RENEWED: python_redis_lock,
     POTTERY: pottery,
     BARE: Bare,
-    SAME: Same,
-    SENT: Sent,
-    PINGS: Pings,
-    LIST: List,
 }
 
-PEERS = (REDIS_PY, PYTHON_REDIS_LOCK, POTTERY)
+PEERS = [REDIS_PY]
+if find_spec("redis_lock"):  # only `make bench` and `make peers` install it
+    PEERS += [PYTHON_REDIS_LOCK, RENEWED]
 
 
-def contender(label: str, url: str, name: str, alias: str | None = None) -> Any:
-    """Return a lock of the contender `label`. Ours may use another server than the others."""
+def contender(
+    label: str, url: str, name: str, alias: str | None = None, lease: int = LEASE
+) -> Any:
+    """Return a lock of the contender `label`. Ours is a lock of the cache alias, which may use
+    another server than the others."""
     if label == OURS:
-        return ours_at(alias or None, f"{label}:{name}")
-    return MAKERS[label](client_of(url), f"{label}:{name}")
+        return ours_at(alias or None, f"{label}:{name}", lease)
+    return MAKERS[label](client_of(url), f"{label}:{name}", lease)
 
 
-def ours_at(alias: str | None, name: str) -> Any:
+def ours_at(alias: str | None, name: str, lease: int = LEASE) -> Any:
     from django_redislock import locks
 
-    return locks.using(alias).lock(name)
+    return locks.using(alias).lock(name, timeout=lease)
 
 
 @cache

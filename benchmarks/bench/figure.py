@@ -6,8 +6,6 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Literal, TypeVar
 
-from tests.servers import Node
-
 Number = TypeVar("Number", int, float)
 Sense = Literal["at most", "at least", "exactly"]
 Found = Mapping[str, Sequence[float]]  # measurements of each contender, by round
@@ -17,16 +15,22 @@ Found = Mapping[str, Sequence[float]]  # measurements of each contender, by roun
 class Bench:
     """One run: the server that all contenders share, and the size of the run."""
 
-    node: Node
+    url: str  # of the server, for the contenders
+    direct_url: str  # of the same server without the network, to measure there
+    round_trip: float  # of the network, in seconds; 0 for the loopback
     quick: bool = False  # for a test of the program; the results mean little
     given_rounds: int | None = None
     random: Random = field(default_factory=Random)
 
     def rounds(self, full: int) -> int:
-        return self.given_rounds or (max(3, full // 10) if self.quick else full)
+        return self.given_rounds or (max(1, full // 10) if self.quick else full)
 
     def size(self, full: Number, quick: Number) -> Number:
         return quick if self.quick else full
+
+    def goal(self, network: float, loopback: float) -> float:
+        """Return the goal at this distance from the server."""
+        return network if self.round_trip else loopback
 
 
 @dataclass(frozen=True)
@@ -40,36 +44,20 @@ class Line:
     low: float
     high: float
     unit: str = ""  # of the goal and the result; empty for a ratio
-    floor: float | None = None  # the median of the lower bound, if it was measured
 
     @classmethod
     def of(
-        cls,
-        what: str,
-        values: Sequence[float],
-        sense: Sense,
-        goal: float,
-        unit: str = "",
-        floor: Sequence[float] | None = None,
+        cls, what: str, values: Sequence[float], sense: Sense, goal: float, unit: str = ""
     ) -> "Line":
         low, median, high = quantiles(values)
-        least = statistics.median(floor) if floor else None
-        return cls(what, goal, sense, median, low, high, unit, least)
+        return cls(what, goal, sense, median, low, high, unit)
 
     @classmethod
     def ratio(
-        cls,
-        what: str,
-        found: Found,
-        ours: str,
-        theirs: str,
-        sense: Sense,
-        goal: float,
-        floor: str | None = None,
+        cls, what: str, found: Found, ours: str, theirs: str, sense: Sense, goal: float
     ) -> "Line":
-        """Compare two contenders, and optionally a third as the floor."""
-        least = ratios(found[floor], found[theirs]) if floor else None
-        return cls.of(what, ratios(found[ours], found[theirs]), sense, goal, floor=least)
+        """Compare two contenders."""
+        return cls.of(what, ratios(found[ours], found[theirs]), sense, goal)
 
     @property
     def holds(self) -> bool:
@@ -78,18 +66,14 @@ class Line:
         return self.result <= self.goal if self.sense == "at most" else self.result >= self.goal
 
     @property
-    def within_noise(self) -> bool:
-        """Whether another run may well have a result on the other side of the goal."""
-        return self.low < self.high and self.low <= self.goal <= self.high
-
-    def cells(self) -> tuple[str, ...]:
-        spread = f"{number(self.low)} to {number(self.high)}" if self.low < self.high else ""
-        goal = f"{self.sense} {number(self.goal)}{self.unit}"
+    def cell(self) -> str:
+        """The result, in bold if it misses the goal, and the middle half of the rounds."""
         result = f"{number(self.result)}{self.unit}"
-        floor = "" if self.floor is None else f"{number(self.floor)}{self.unit}"
-        verdict = "yes" if self.holds else "**no**"
-        verdict += ", inconclusive" if self.within_noise else ""
-        return self.what, goal, floor, result, spread, verdict
+        if not self.holds:
+            result = f"**{result}**"
+        if self.low == self.high:
+            return result
+        return f"{result} ({number(self.low)} to {number(self.high)})"
 
 
 @dataclass(frozen=True)

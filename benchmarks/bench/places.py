@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 import redis
 
-from .contenders import client_of
+from .contenders import MAX_CONNECTIONS, client_of
 
 PREFIX = "testproject"  # as in the settings, which Celery's workers read
 
@@ -31,6 +31,7 @@ def aliases(**urls: str) -> Iterator[None]:
             "BACKEND": "django.core.cache.backends.redis.RedisCache",
             "LOCATION": url,
             "KEY_PREFIX": PREFIX,
+            "OPTIONS": {"max_connections": MAX_CONNECTIONS},
         }
         for alias, url in urls.items()
     }
@@ -43,6 +44,18 @@ def total(client: redis.Redis, what: str, *names: str) -> int:
     microseconds. Commands in scripts count too, and their time is also part of the script's."""
     stats = client.info("commandstats")
     return sum(stats.get(f"cmdstat_{name}", {what: 0})[what] for name in names)
+
+
+def cpu_seconds(client: redis.Redis) -> float:
+    """Return the processor time that the server has used."""
+    cpu = client.info("cpu")
+    return float(cpu["used_cpu_user"] + cpu["used_cpu_sys"])
+
+
+def empty(url: str) -> None:
+    """Delete all keys of the server."""
+    with redis.Redis.from_url(url) as client:
+        client.flushall()
 
 
 def fill_up(alias: str | None, url: str, first: int, end: int) -> None:

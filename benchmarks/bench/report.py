@@ -3,7 +3,7 @@
 import json
 import os
 import platform
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
@@ -14,13 +14,10 @@ from tests.faults.table import markdown, write
 from tests.servers import Node
 
 from .contenders import OURS
-from .figure import Figure, Plot, number
+from .figure import Figure, Line, Plot, number
 
 BEGIN = "<!-- bench: written by `make bench` -->"
 END = "<!-- bench: end -->"
-
-HEAD = ("Figure", "What", "Target", "Lower bound", "Result", "Spread", "Met")
-RULE = ("---", "---", "--:", "--:", "--:", "--:", "---")
 
 PACKAGES = (
     *("redis", "python-redis-lock", "pottery", "celery-once", "celery-singleton"),
@@ -29,50 +26,90 @@ PACKAGES = (
 
 Figures = Mapping[str, Figure]
 
-
-def table(figures: Figures) -> str:
-    """Return a Markdown table, and a list of the other measurements."""
-    rows = [(f"({key})", *line.cells()) for key in figures for line in figures[key].lines]
-    notes = [f"- ({key}) {note}" for key, figure in figures.items() for note in figure.notes]
-    return "\n".join([summary(figures), "", markdown(HEAD, RULE, *rows), "", *notes]).rstrip()
+Measured = Mapping[float, Figures]
+"""The figures by the round trip of the network in milliseconds, which is 0 for the loopback."""
 
 
-def summary(figures: Figures) -> str:
-    """Return how many targets are met, and how many are beyond the lower bound."""
-    lines = [line for figure in figures.values() for line in figure.lines]
-    missed = [line for line in lines if not line.holds]
-    short_by = [
-        (round(line.floor, 2) - line.goal) * (1 if line.sense == "at most" else -1)
-        for line in missed
-        if line.floor is not None
+def table(measured: Measured) -> str:
+    """Return a Markdown table with a column for each round trip, and the other measurements."""
+    head = "Figure", "What", "Target", *map(distance, measured)
+    rule = "---", "---", "--:", *["--:"] * len(measured)
+    rows = [_row(measured, *each) for each in dict.fromkeys(_rows(measured))]
+    notes = [
+        f"- {key}, {distance(round_trip)}: {note}"
+        for round_trip, figures in measured.items()
+        for key, figure in figures.items()
+        for note in figure.notes
     ]
-    return (
-        f"{len(lines) - len(missed)} of {len(lines)} targets are met. Missed: {len(missed)}, of "
-        f"which {sum(line.within_noise for line in missed)} are inconclusive. The lower bound is "
-        f"beyond the target of {sum(gap > 0 for gap in short_by)} of them, and equal to the "
-        f"target of {short_by.count(0)}."
-    )
+    return "\n".join([summary(measured), "", markdown(head, rule, *rows), "", *notes]).rstrip()
 
 
-def ends_well(figures: Figures) -> bool:
-    return all(line.holds for figure in figures.values() for line in figure.lines)
+def distance(round_trip: float) -> str:
+    return f"{round_trip:g} ms" if round_trip else "loopback"
 
 
-def put_on(page: Path, images: Path, figures: Figures, where: str) -> None:
-    """Write the table into the page, and each plot into a file."""
+def _rows(measured: Measured) -> Iterator[tuple[str, str]]:
+    for figures in measured.values():
+        for key, figure in figures.items():
+            for line in figure.lines:
+                yield key, line.what
+
+
+def _row(measured: Measured, key: str, what: str) -> tuple[str, ...]:
+    lines = [_line(figures, key, what) for figures in measured.values()]
+    cells = [line.cell if line else "" for line in lines]
+    goals = [f"{number(line.goal)}{line.unit}" for line in lines if line]
+    if len(set(goals)) == 1:
+        goals = goals[:1]
+    sense = next(line.sense for line in lines if line)
+    return key, what, f"{sense} {', '.join(goals)}", *cells
+
+
+def _line(figures: Figures, key: str, what: str) -> Line | None:
+    """Return a line of a figure. Some figures are measured on the loopback alone."""
+    if key not in figures:
+        return None
+    return next((line for line in figures[key].lines if line.what == what), None)
+
+
+def _lines(measured: Measured) -> list[Line]:
+    return [
+        line
+        for figures in measured.values()
+        for figure in figures.values()
+        for line in figure.lines
+    ]
+
+
+def summary(measured: Measured) -> str:
+    """Return how many targets are met."""
+    lines = _lines(measured)
+    return f"{sum(line.holds for line in lines)} of {len(lines)} targets are met."
+
+
+def ends_well(measured: Measured) -> bool:
+    return all(line.holds for line in _lines(measured))
+
+
+def put_on(page: Path, images: Path, measured: Measured, where: str) -> None:
+    """Write the table into the page, and the plots of the first round trip into files."""
     for old in images.glob("bench-*.svg"):
         old.unlink()
+    first = next(iter(measured.values()))
     drawn = [
         f"![{plot.title}]({os.path.relpath(save(plot, images), page.parent)})"
-        for figure in figures.values()
+        for figure in first.values()
         for plot in figure.plots
     ]
-    write(page, "\n\n".join([where, table(figures), *drawn]), BEGIN, END)
+    write(page, "\n\n".join([where, table(measured), *drawn]), BEGIN, END)
 
 
-def as_json(figures: Figures, where: str) -> str:
-    measured = {key: asdict(figure) for key, figure in figures.items()}
-    payload = {"where": where, "holds": ends_well(figures), "figures": measured}
+def as_json(measured: Measured, where: str) -> str:
+    figures = {
+        distance(round_trip): {key: asdict(figure) for key, figure in figures.items()}
+        for round_trip, figures in measured.items()
+    }
+    payload = {"where": where, "holds": ends_well(measured), "figures": figures}
     return json.dumps(payload, indent=2)
 
 

@@ -5,17 +5,16 @@ All times use the monotonic clock, which is the same in all processes of a machi
 
 import math
 import os
+import statistics
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from operator import attrgetter
 from typing import NamedTuple
-from uuid import uuid4
 
-from .contenders import LIST, client_of, contender
+from .contenders import contender
 from .crew import Crew
-from .figure import quantiles
 
 SETTLE = 0.2  # seconds at the beginning that do not count, until all processes wait
 
@@ -23,7 +22,8 @@ WORK, PAUSE = 0.003, 0.001
 """Seconds for which the lock is held, and for which its last holder pauses. So the last holder
 waits again at the next release, but does not acquire the lock before the waiters."""
 
-QUEUED_AFTER_SECONDS = 0.001  # after this time, a client certainly waits
+QUEUED_AFTER_SECONDS = 0.001
+"""After this time, and two round trips of the network, a client certainly waits."""
 
 
 Lock = tuple[str, str, str, str]
@@ -55,11 +55,11 @@ def take(lock: Lock, begin: float, end: float, work: float, pause: float) -> lis
 
 
 def connect(lock: Lock) -> None:
-    """Acquire and release another lock as a warm-up. A list needs an entry first."""
+    """Acquire and release another lock as a warm-up."""
     label, url, name, alias = lock
     one = contender(label, url, f"{name}:{os.getpid()}", alias)
-    for call in (one.release, one.acquire) if label == LIST else (one.acquire, one.release):
-        call()
+    one.acquire()
+    one.release()
 
 
 @dataclass(frozen=True)
@@ -69,6 +69,7 @@ class Story:
     begin: float
     end: float
     by_process: Sequence[Sequence[Turn]]
+    queued_after: float  # seconds from a request until its client certainly waits
     # Commands sent for an acquisition, if they were counted.
     sent: float = math.nan
 
@@ -83,8 +84,7 @@ class Story:
         found = [
             after.held - before.left
             for before, after in pairwise(self.turns)
-            if before.left > self.begin + SETTLE
-            and after.asked < before.left - QUEUED_AFTER_SECONDS
+            if before.left > self.begin + SETTLE and after.asked < before.left - self.queued_after
         ]
         assert found, "no waiter acquired the lock"
         return found
@@ -126,22 +126,25 @@ def play(
     work: float = WORK,
     pause: float = PAUSE,
     alias: str = "",
+    round_trip: float = 0,
 ) -> Story:
-    """Let processes take turns, and return their records."""
-    if label == LIST:
-        name += f":{uuid4()}"  # the list of the previous round may still have its entry
+    """Let processes take turns, and return their records.
+
+    Each holds the lock for two more round trips of the network, so that the last holder waits
+    again at the next release as it does without a network.
+    """
     lock = label, url, name, alias
     crew.order(processes, connect, lock)
-    if label == LIST:
-        client_of(url).lpush(f"{label}:{name}", 1)
     begin = time.monotonic() + 0.1 + 0.002 * processes  # time to send the orders
     end = begin + seconds
-    return Story(begin, end, crew.order(processes, take, lock, begin, end, work, pause))
+    work += 2 * round_trip
+    records = crew.order(processes, take, lock, begin, end, work, pause)
+    return Story(begin, end, records, QUEUED_AFTER_SECONDS + 2 * round_trip)
 
 
-def percentiles(stories: Mapping[str, Sequence[Story]], percent: int) -> dict[str, list[float]]:
-    """Return a percentile of the handovers of each contender, by round."""
+def medians(stories: Mapping[str, Sequence[Story]]) -> dict[str, list[float]]:
+    """Return the median handover of each contender, by round."""
     return {
-        label: [quantiles(story.handovers(), 100)[percent - 1] for story in some]
+        label: [statistics.median(story.handovers()) for story in some]
         for label, some in stories.items()
     }

@@ -17,15 +17,13 @@ from redis import Redis
 
 from testproject.settings import CELERY_BROKER_URL, CELERY_RESULT_BACKEND, redis_database
 
-from ..bench.contenders import BARE, SENT, contender
+from ..bench.contenders import REDIS_PY, contender
 
 LEASE = 60  # seconds, for all packages
 
 MAX_RETRIES = 3
 
 IDLE = {"acks_late": True, "ignore_result": True}
-
-LEAST = BARE, SENT
 
 MAX_TASK_SECONDS = 60  # until a task ends without an order
 
@@ -74,9 +72,8 @@ def define(
         "busy": app.task(name="busy", bind=True)(_work),
         "collect": app.task(name="collect")(_collect),
         "idle_alone": app.task(name="idle_alone", **IDLE)(_idle),
+        "idle_by_hand": app.task(name="idle_by_hand", **IDLE)(_idle_by_hand),
     }
-    for label in LEAST:  # with the commands of a lower bound
-        named[label] = app.task(name=f"idle: {label}", **IDLE)(_idle_under(label))
     return Tasks(app, named, seconds_left)
 
 
@@ -112,14 +109,9 @@ def _idle(run: str) -> None:
     pass
 
 
-def _idle_under(label: str) -> Callable[[str], None]:
-    def idle(run: str) -> None:
-        lock = least(f"process:{os.getpid()}")
-        lock.acquire()
-        lock.release()
-
-    least = cache(partial(contender, label, redis_database(3)))
-    return idle
+def _idle_by_hand(run: str) -> None:
+    with contender(REDIS_PY, redis_database(3), run):
+        pass
 
 
 def _collect(results: list[Any], run: str) -> None:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from celery import Task, signals
 from celery.app.task import Context
-from celery.exceptions import Reject
+from celery.exceptions import InvalidTaskError, Reject
 from celery.result import AsyncResult
 from celery.utils.time import maybe_iso8601, maybe_make_aware
 
@@ -208,6 +208,18 @@ def failed(sender: Any, task_id: str, args: Any, kwargs: Any, **_: Any) -> None:
     if str(request.id) != task_id:  # Celery reports a hard time limit without its request
         request = Context(id=task_id, args=args, kwargs=kwargs)
     release_queue_lock(sender, request)
+
+
+@signals.task_internal_error.connect
+def rejected(sender: Any, request: Any, exception: Any, **_: Any) -> None:
+    """Release the queue lock of a message that the pool process rejected.
+
+    Celery reports other internal errors, too, such as an unreachable result backend. These come
+    after `task_prerun`, so `end()` or the execution itself has released the lock, unless the task
+    runs again.
+    """
+    if isinstance(exception, InvalidTaskError) and isinstance(request, dict):
+        release_queue_lock(sender, Context(request))
 
 
 def release_queue_lock(task: Any, request: Context) -> None:

@@ -65,9 +65,10 @@ def dropped(message: Any, **_: Any) -> None:
 
 
 def watch_undecodable(consumer: Any) -> None:
-    """Release the queue lock of a message whose body cannot be decoded.
+    """Release the queue lock of a message whose body cannot be decompressed or decoded.
 
-    Celery has no signal for it. It calls this method of its consumer.
+    Celery has no signal for it. It calls this method of its consumer. kombu, which decompresses
+    the body, has kept the original method since the worker connected.
     """
     report = getattr(consumer, "on_decode_error", None)
     if report is None:
@@ -80,6 +81,9 @@ def watch_undecodable(consumer: Any) -> None:
         return result
 
     consumer.on_decode_error = on_decode_error
+    task_consumer = getattr(consumer, "task_consumer", None)
+    if task_consumer is not None:
+        task_consumer.on_decode_error = on_decode_error
 
 
 class Monitor:
@@ -138,11 +142,17 @@ def is_revoked(request: Any) -> bool:
 
     if request.id in revoked:
         return True
-    stamps = request.stamps if revoked_stamps else {}
-    return any(
-        not set(maybe_list(value) or ()).isdisjoint(maybe_list(revoked_stamps.get(header)) or ())
-        for header, value in stamps.items()
-    )
+    if not revoked_stamps:
+        return False
+    try:
+        return any(
+            not set(maybe_list(value) or ()).isdisjoint(
+                maybe_list(revoked_stamps.get(header)) or ()
+            )
+            for header, value in request.stamps.items()
+        )
+    except Exception:  # the headers are forged, and must not hide the other revoked requests
+        return False
 
 
 def is_settled(lock: Slot, since: float) -> bool:

@@ -2,6 +2,6 @@
 
 `operations` has what a flow can ask for. `protocol`, `queries` and `history` are the flows, and
 `store` and `parsing` translate to and from the scripts. `runners` performs operations over
-`transport`, and `inbox` waits for grants. `leases` has what a process holds, and `renewer` keeps
+`transport`, and `inbox` waits for grants. `registry` has what a process holds, and `renewer` keeps
 it. docs/project/architecture.md describes each module.
 """

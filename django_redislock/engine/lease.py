@@ -1,4 +1,4 @@
-"""What the holder of a lock knows about it: one lock on one server, judged by the holder's clock.
+"""A lease is one lock on one server, as its holder knows it, judged by the holder's clock.
 
 Several threads use a lease, and a signal handler may interrupt its changes. It does without a
 `threading.Lock`, because the handler could deadlock on it.

@@ -571,8 +571,8 @@ def retake_all(
 ) -> Flow[list[tuple[Lease, int | Exception]]]:
     """Acquire lost leases of one server again, without waiting.
 
-    Each server of a quorum lock must know a fencing token that is not less than that of the hold.
-    Otherwise a later holder could get the same one.
+    If a server grants a smaller fencing token than the hold has, it gets the larger one. Otherwise
+    a later holder could get the same token.
 
     Returns:
         Each lease with its fencing token there, with 0 if another holder has the lock, or with an

@@ -27,9 +27,10 @@ from .lease import Lease, LeaseState
 
 @dataclass(eq=False)
 class AnyHold:
-    """One acquisition of a lock object by an owner: what the caller has, and how it is told of a
-    loss. `Hold` has one lease. A composite lock has a hold of its own, made of those of its
-    parts."""
+    """One acquisition of a lock object by an owner.
+
+    A `Hold` has one lease. The hold of a composite lock consists of the holds of its parts.
+    """
 
     owner: Owner
 
@@ -273,8 +274,8 @@ class HoldsOfLock(list[AnyHold]):
     def at_end_of_block(self, owner: Owner) -> AnyHold | None:
         """Return the hold that the end of a ``with`` block releases: the last one of `owner`.
 
-        If it has none, it is that of the only other owner, if that has ended: a generator that
-        contains the block can be closed in another thread or task.
+        If it has none, it is the hold of the only other owner, if that owner has ended. A
+        generator that contains the block can be closed in another thread or task.
         """
         own = self.of(owner)
         if own:

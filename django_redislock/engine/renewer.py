@@ -168,9 +168,8 @@ class Renewer:
 
     def report_expired(self) -> None:
         """Notify the holders of leases that expired without a reply from Redis."""
-        now = clock.now()
         for lease in self._watched():
-            if lease.deadline <= now and lease.lost and not lease.is_loss_reported:
+            if lease.lost and not lease.is_loss_reported:
                 self._lose(lease)
 
     def _watched(self) -> list[Lease]:

@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import suppress
 from copy import copy
 from functools import partial
@@ -64,7 +64,8 @@ def call(
     if seen.get_ident is not threading.get_ident or seen.socket_class is not socket.socket:
         check_patches()
     if link is None:
-        link = _shared_link(_thread_links, client, ThreadLink)
+        owner = getattr(client, "connection_pool", client)
+        link = _thread_links.get(owner) or _thread_links.setdefault(owner, ThreadLink())
     deadline = None if limit is None else time.monotonic() + limit
     if not isinstance(client, SlotOwner):
         return link.connections(client).call(commands, deadline, once=once)
@@ -94,9 +95,11 @@ async def acall(
     """Async version of `call()`."""
     if link is not None:
         return await _acall(client, commands, limit, once, link)
-    link = _shared_link(_loop_links, client, LoopLink)
-    if link.loop is not asyncio.get_running_loop():
-        link = _loop_links[_owner(client)] = LoopLink()
+    owner = getattr(client, "connection_pool", client)
+    link = _loop_links.get(owner)
+    if link is None or link.loop is not asyncio.get_running_loop():
+        link = _loop_links[owner] = LoopLink()
+        await link.end_with_loop()
     if not once and commands[-1][0] not in BLOCKING_COMMANDS:
         return await _acall(client, commands, limit, once, link)
     # On the connection that all tasks share, the others would wait for this call. And if they
@@ -140,15 +143,6 @@ async def _acall(
 
 BLOCKING_COMMANDS = ("BLPOP", "WAIT")
 """Commands for whose reply the server lets a connection wait."""
-
-
-def _owner(client: Any) -> Any:
-    return getattr(client, "connection_pool", client)
-
-
-def _shared_link(links: Any, client: Any, make: Callable[[], Any]) -> Any:
-    owner = _owner(client)
-    return links.get(owner) or links.setdefault(owner, make())
 
 
 def _pack(commands: Sequence[Command]) -> bytes:
@@ -415,12 +409,37 @@ class LoopLink:
             spare.close()
         self.spares.clear()
 
+    async def end_with_loop(self) -> None:
+        """Have the connections closed when the event loop shuts down."""
+        # A loop has no other hook for its end: it closes the async generators that were started on
+        # it, after it has cancelled all tasks.
+        self._end = _end(ref(self))
+        await anext(self._end)
+
+    async def aclose(self) -> None:
+        """Close the connections, and wait for that."""
+        senders = [each.sender for each in self._by_node.values() if each.sender]
+        for spare in self.spares:
+            await spare.aclose()
+        self.close()
+        if senders:
+            await asyncio.wait(senders)
+
     def __del__(self) -> None:
         # The client is garbage. Its connections would live as long as the event loop. An interrupt
         # may have ended `__init__`.
         for connection in getattr(self, "_by_node", {}).values():
             with suppress(RuntimeError):  # the loop is closed
                 self.loop.call_soon_threadsafe(connection.close)
+
+
+async def _end(link: "ref[LoopLink]") -> AsyncGenerator[None, None]:
+    try:
+        yield
+    finally:
+        ended = link()
+        if ended:
+            await ended.aclose()
 
 
 _loop_links: WeakKeyDictionary[Any, LoopLink] = WeakKeyDictionary()
@@ -465,7 +484,7 @@ class LoopConnection:
         self._endpoint = endpoint
         self._to_send: list[_Request] = []
         self._has_work = asyncio.Event()
-        self._sender: asyncio.Task[None] | None = None
+        self.sender: asyncio.Task[None] | None = None
         self._stream: _Stream | None = None
         self._last_reply = 0.0
         self._is_closed = False
@@ -483,8 +502,8 @@ class LoopConnection:
     def close(self) -> None:
         """Close the connection. The requests under way fail."""
         self._is_closed = True
-        if self._sender:
-            self._sender.cancel()
+        if self.sender:
+            self.sender.cancel()
 
     async def _call(
         self, commands: Sequence[Command], limit: float | None, *, may_repeat: bool = True
@@ -512,9 +531,9 @@ class LoopConnection:
 
     def _wake_sender(self) -> None:
         self._has_work.set()
-        if self._sender is None:
-            self._sender = background_task.start(self._send_all(), "redislock-sender")
-            self._sender.add_done_callback(self._sender_ended)
+        if self.sender is None:
+            self.sender = background_task.start(self._send_all(), "redislock-sender")
+            self.sender.add_done_callback(self._sender_ended)
 
     async def _send_all(self) -> None:
         connection: Any = None
@@ -623,7 +642,7 @@ class LoopConnection:
             self._wake_sender()
 
     def _sender_ended(self, task: "asyncio.Task[None]") -> None:
-        self._sender = None
+        self.sender = None
         if self._is_closed:
             self._fail(self._to_send, ConnectionError("The connection was closed"))
         elif self._to_send:  # all tasks were cancelled, and some of them release their locks

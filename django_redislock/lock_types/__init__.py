@@ -1,13 +1,13 @@
 """The lock types, one file each.
 
 `base` has what all of them share. A lock type states its kind, capacity and weight. `multi_lock`
-and `quorum` have several leases. `queue_lock` is a hold without a process.
+and `quorum` are compositions of ordinary locks. `queue_lock` is a hold without a process.
 """
 
 from .base import BaseLock
 from .multi_lock import MultiLock
 from .mutex import Mutex
-from .options import Options
+from .options import LockOptions
 from .queue_lock import QueueLock
 from .quorum import Quorum
 from .read_write import ReadLock, WriteLock
@@ -20,9 +20,9 @@ __all__ = [
     "Atomic",
     "BaseLock",
     "Lock",
+    "LockOptions",
     "MultiLock",
     "Mutex",
-    "Options",
     "QueueLock",
     "Quorum",
     "ReadLock",

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class AcquireCall:
-    """What a call of `acquire()` asks for."""
+    """The arguments of one call of `acquire()`, and who calls."""
 
     owner: Owner
 
@@ -52,7 +52,7 @@ class AcquireCall:
 
 
 class AnyAcquisition:
-    """What `acquire()` needs to know of an acquisition: its flow, and how to clean up after it."""
+    """One acquisition, as `acquire()` sees it: its flow, and how to clean up after it."""
 
     was_queued = False
     """Whether a server has queued the caller, so that it is known to store locks."""
@@ -142,7 +142,7 @@ class Acquisition(AnyAcquisition):
         return (yield from self.request(self.call.wait_until))
 
     def enter(self, lease: Lease, *, is_first: bool) -> Hold:
-        """Add a hold with a lease of its own, or with that of an earlier hold."""
+        """Add a hold with a new lease, or with the lease of an earlier hold."""
         hold = Hold(
             self.call.owner,
             self.server,

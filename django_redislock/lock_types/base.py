@@ -44,7 +44,7 @@ from . import errors, signal_dispatch, transactions
 from .acquisition import AcquireCall, Acquisition, AnyAcquisition
 from .calling_task import for_calling_task
 from .lease_flows import extend_lease, release_in_background, release_lease
-from .options import OPTION_VALIDATORS, Options
+from .options import OPTION_VALIDATORS, LockOptions
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -111,7 +111,7 @@ class BaseLock:
     """Whether the process of the holder is being terminated, which its release records."""
 
     def __init__(
-        self, server: Callable[[], Server], name: str, **options: Unpack[Options]
+        self, server: Callable[[], Server], name: str, **options: Unpack[LockOptions]
     ) -> None:
         self.name = name if type(name) is str and is_short_name(name) else check_name(name)
         self.timeout = conf.timeout
@@ -120,7 +120,7 @@ class BaseLock:
         if options:
             self._set_options(options)
 
-    def _set_options(self, options: Options) -> None:
+    def _set_options(self, options: LockOptions) -> None:
         validators.check_options(type(self).__name__, options, OPTION_VALIDATORS)
         for option, value in options.items():
             if value is not None or option not in ("timeout", "max_hold"):  # None: the default
@@ -223,7 +223,7 @@ class BaseLock:
         blocking_timeout: Seconds | None = None,
         token: str | bytes | None = None,
     ) -> bool:
-        """Acquire the lock, and return whether it was acquired.
+        """Acquire the lock.
 
         If the lock is not free, the caller waits in a queue. Waiters acquire the lock in the order
         in which they arrive.
@@ -239,6 +239,9 @@ class BaseLock:
             token: The lock token to use instead of a random one. It is the secret of this hold,
                 and no right to enter: a caller with the token of the holder waits, or is refused,
                 like any other caller.
+
+        Returns:
+            Whether the lock was acquired in time.
 
         Raises:
             LockError: The caller holds the lock and would wait for itself, or the name is in use
@@ -323,8 +326,12 @@ class BaseLock:
     def transfer(self, request: AcquireRequest) -> None:
         """Release the lock and grant it to the token of `request`; see `queue_lock`.
 
-        A lock that was lost and is free is granted, too, before `LockLost` is raised. Raises the
-        same errors as `release()`.
+        Args:
+            request: The request of the next holder. Its predecessor becomes this hold.
+
+        Raises:
+            LockLost: The lock was lost while it was held. If it is free, it is granted before.
+            LockNotOwnedError: The caller does not hold the lock.
         """
         hold = self._found(self._holds.of(self._owner()), "transfer")
         [part] = hold.parts
@@ -395,7 +402,10 @@ class BaseLock:
         """Ask Redis whether the lock is held.
 
         Returns:
-            Whether any holder has it.
+            Whether it has any holder.
+
+        Raises:
+            redis.exceptions.RedisError: Redis is unreachable, or did not respond in time.
         """
         return self._run(self._server(), self._locked())
 
@@ -407,7 +417,10 @@ class BaseLock:
         """Ask Redis whether the caller holds the lock.
 
         Returns:
-            Whether Redis has the caller's hold.
+            Whether one of its holders is the caller.
+
+        Raises:
+            redis.exceptions.RedisError: Redis is unreachable, or did not respond in time.
         """
         return self._run(self._server(), self._owned(self._owner()))
 

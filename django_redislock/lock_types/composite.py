@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 PART_ATTRIBUTES = frozenset((*OPTION_VALIDATORS, "on_conflict", "task"))
-"""What a part has in common with the whole."""
+"""The attributes that a part has in common with the whole."""
 
 
 class CompositeHold(AnyHold):

@@ -15,7 +15,7 @@ from .acquisition import AcquireCall, Acquisition
 from .base import BaseLock
 from .composite import CompositeAcquisition, CompositeLock, T
 from .mutex import Mutex
-from .options import Options
+from .options import LockOptions
 
 
 class MultiLock(CompositeLock):
@@ -30,7 +30,7 @@ class MultiLock(CompositeLock):
     weight = 1
 
     def __init__(
-        self, server: Callable[[], Server], names: Iterable[str], **options: Unpack[Options]
+        self, server: Callable[[], Server], names: Iterable[str], **options: Unpack[LockOptions]
     ) -> None:
         self.names = _in_order(names)
         super().__init__(server, self.names[0], **options)
@@ -113,7 +113,7 @@ class MultiAcquisition(CompositeAcquisition):
                 return ()
 
     def _acquire_each(self) -> Flow[bool]:
-        self.parts = []  # those of an earlier attempt are released
+        self.parts = []  # an earlier attempt has released its parts
         for mutex in self.lock._parts():
             part = Acquisition(mutex, self.call, mutex._server(), is_part=True)
             part.was_queued = self.was_queued

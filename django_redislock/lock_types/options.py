@@ -24,7 +24,7 @@ class MoreOptions(TypedDict, total=False):
     on_lost: "Callable[[BaseLock], object] | Literal['abort'] | None"
 
 
-class Options(MoreOptions, total=False):
+class LockOptions(MoreOptions, total=False):
     """The options of every lock."""
 
     timeout: Seconds | None

@@ -4,7 +4,7 @@ import random
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from itertools import chain
-from typing import Any, TypeAlias, Unpack
+from typing import Any, Unpack
 
 from django.core.exceptions import ImproperlyConfigured
 from redis.exceptions import ConnectionError
@@ -25,7 +25,7 @@ from . import errors
 from .acquisition import AcquireCall, Acquisition, AnyAcquisition
 from .base import BaseLock
 from .composite import CompositeAcquisition, CompositeLock, T
-from .options import Options
+from .options import LockOptions
 
 MAX_REPLY_SECONDS = 0.5
 """How long one server may take to reply, unless `MAX_REPLY_FRACTION` of the lease is less."""
@@ -41,9 +41,6 @@ RETRY_DELAY_SECONDS = 0.01, 0.2
 
 DRIFT = 0.01, 0.002
 """The part of a lease to ignore, as Redlock does: see `Lease.drift`."""
-
-Result: TypeAlias = object
-"""What a server replied: a `Hold`, True, None or False for a refusal, or an exception."""
 
 
 class Quorum(CompositeLock):
@@ -70,7 +67,7 @@ class Quorum(CompositeLock):
     rides_outages = False  # it asks the other servers instead, and rides if a majority is away
 
     def __init__(
-        self, servers: Sequence[Callable[[], Server]], name: str, **options: Unpack[Options]
+        self, servers: Sequence[Callable[[], Server]], name: str, **options: Unpack[LockOptions]
     ) -> None:
         super().__init__(servers[0], name, **options)
         self._servers = servers
@@ -175,11 +172,12 @@ class QuorumAcquisition(CompositeAcquisition):
             try:
                 held = yield from self._try()
             except ConnectionError as error:
-                yield from self.release_unused(self.parts)
                 if not is_outage(error.__cause__ or error):
                     raise
                 failures += 1
-                yield Sleep(self.pause_after(error, failures))
+                pause = self.pause_after(error, failures)
+                yield from self.release_unused(self.parts)
+                yield Sleep(pause)
                 continue
             failures = 0
             if held or (until is not None and clock.now() >= until):
@@ -262,9 +260,9 @@ class QuorumAcquisition(CompositeAcquisition):
                 return info
         return None
 
-    def _request_all(self, parts: "Sequence[QuorumPartAcquisition]") -> Flow[list[Result]]:
+    def _request_all(self, parts: "Sequence[QuorumPartAcquisition]") -> Flow[list[object]]:
         """Wait at the first server that responds. Once it grants its lease, ask the others."""
-        results: list[Result] = []
+        results: list[object] = []
         until = self.call.wait_until
         # A majority remains behind these.
         for part in parts[: len(parts) - self.lock._needed + 1]:
@@ -276,16 +274,16 @@ class QuorumAcquisition(CompositeAcquisition):
         limit = clock.now() + GATHER_SECONDS
         if until is not None:
             limit = min(until, limit)
-        others: list[Result] = yield Gather(
+        others: list[object] = yield Gather(
             tuple((part.server, part.request(limit)) for part in parts[len(results) :])
         )
         return results + others
 
-    def _agree_on_fence(self, parts: "Sequence[QuorumPartAcquisition]") -> Flow[list[Result]]:
+    def _agree_on_fence(self, parts: "Sequence[QuorumPartAcquisition]") -> Flow[list[object]]:
         """Return for each part whether its server recorded the largest fencing token of all."""
         leases = [part.lease for part in parts if part.lease]
         self.fence_token = max((lease.fence_token for lease in leases), default=0)
-        results: list[Result] = yield Gather(
+        results: list[object] = yield Gather(
             tuple(
                 (lease.server, protocol.raise_fence(lease, self.fence_token)) for lease in leases
             )
@@ -318,13 +316,13 @@ class QuorumPartAcquisition(Acquisition):
         lease = self.lease = self.new_lease()
         lease.begin_lost()
         self.enter(lease, is_first=True)
-        lease.renewer.watch(lease)
 
     def retake_later(self, fence_token: int) -> None:
         """Let the renewer acquire the lock again if it is lost."""
-        if self.lease:
-            request = self.new_request(self.lease)
-            self.lease.retake = Retake(request, fence_token)
+        lease = self.lease
+        if lease:
+            lease.retake = Retake(self.new_request(lease), fence_token)
+            lease.renewer.watch(lease)
 
     def new_lease(self) -> Lease:
         lease = super().new_lease()

@@ -6,7 +6,7 @@ from typing import Unpack
 from .. import validators
 from ..backends import Server
 from .base import BaseLock
-from .options import Options
+from .options import LockOptions
 
 
 class Semaphore(BaseLock):
@@ -26,7 +26,7 @@ class Semaphore(BaseLock):
         limit: int,
         *,
         weight: int = 1,
-        **options: Unpack[Options],
+        **options: Unpack[LockOptions],
     ) -> None:
         super().__init__(server, name, **options)
         self.capacity = validators.count("limit", limit)

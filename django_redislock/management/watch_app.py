@@ -207,7 +207,7 @@ class WatchApp(App[Exception]):
     async def action_release(self) -> None:
         if (info := self.selected) is None or not info.holders:
             return
-        holds = [release.Hold.of(info, holding) for holding in info.holders]
+        holds = [release.SelectedHold.of(info, holding) for holding in info.holders]
         with translation.override(None):
             question = "\n".join([*release.explanation(holds), release.question(holds)])
         if await self.push_screen_wait(Question(question)):

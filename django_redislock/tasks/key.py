@@ -6,7 +6,7 @@ The text is the same before and after the argument was sent as JSON.
 import json
 from collections.abc import Callable, Collection
 from datetime import UTC, date, datetime, time, timedelta
-from decimal import Context, Decimal
+from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal
 from enum import Enum
 from inspect import Parameter, Signature
 from typing import Any
@@ -17,9 +17,12 @@ from django.db.models import Model
 from django.utils.duration import duration_iso_string
 from django.utils.functional import Promise
 
-from django_redislock.names import arguments
+from django_redislock.names import MAX_NAME_BYTES, arguments, digest_of
 
-_quoted = json.JSONEncoder(ensure_ascii=False).encode
+MAX_DIGITS = 4300
+"""The limit of digits in a Decimal. Python has the same one for the text of an int."""
+
+_to_json = json.JSONEncoder(ensure_ascii=False).encode
 
 
 def arguments_text(unique_on: Collection[str], signature: Signature) -> Callable[..., str]:
@@ -79,7 +82,7 @@ def text_of(value: object) -> str:
 
     Raises:
         TypeError: The type has no lasting text.
-        ValueError: The value is a model that is not saved.
+        ValueError: The value is a model that is not saved, or a number with too many digits.
     """
     match value:
         case None:
@@ -103,7 +106,9 @@ def text_of(value: object) -> str:
         case timedelta():
             return duration_iso_string(value)
         case bytes():
-            return bytes.__repr__(value)
+            if len(value) <= MAX_NAME_BYTES:
+                return bytes.__repr__(value)
+            return f"{value[:MAX_NAME_BYTES]!r}#{digest_of(value.decode('latin-1'))}"
         case list() | tuple():
             return f"[{','.join(map(text_of, value))}]"
         case set() | frozenset():
@@ -125,6 +130,19 @@ def text_of(value: object) -> str:
     )
 
 
+def _quoted(text: str) -> str:
+    """Return a text in quotes. Of a long one, which no name has room for, return the beginning and
+    a digest.
+
+    A sender can choose the text. To quote and sort many megabytes would stop the other threads of
+    the process, such as the renewal of locks.
+    """
+    if len(text) <= MAX_NAME_BYTES:
+        return _to_json(text)
+    # No other text has a "#" after its closing quote.
+    return f"{_to_json(text[:MAX_NAME_BYTES])}#{digest_of(text)}"
+
+
 def _model_text(instance: Model) -> str:
     if instance.pk is None or instance._state.adding:
         raise ValueError(f"this {instance._meta.label} is not saved. Save it first.")
@@ -135,6 +153,8 @@ def _model_text(instance: Model) -> str:
 
 def _shortest(value: Decimal) -> str:
     """Return a number without the zeros at its end, unrounded."""
-    digits = Context(prec=len(value.as_tuple().digits))
+    if len(str(value)) > MAX_DIGITS:
+        raise ValueError(f"this Decimal has more than {MAX_DIGITS} digits")
+    digits = Context(prec=len(value.as_tuple().digits), Emin=MIN_EMIN, Emax=MAX_EMAX)
     number = value.normalize(digits) if value else Decimal(0)
     return format(number, "f") if abs(number.adjusted()) < digits.prec + 30 else str(number)

@@ -1,9 +1,9 @@
 """The cost of a lock without contention.
 
-- (a) One cycle of acquire and release.
-- (d) Ten thousand locks that one process holds and renews.
-- (g) The cost for the server: its time, its memory, and the keys that are left.
-- (h) The processor time that the package adds to the start of a process that has Django. Other
+- cycle: one lock after the other, each acquired and released.
+- renewal: ten thousand locks that one process holds and renews.
+- server: the cost for the server: its time, its memory, and the keys that are left.
+- start: the processor time that the package adds to the start of a process that has Django. Other
   load on the machine disturbs this more than the import itself takes, so the fastest of several
   starts counts.
 """
@@ -14,12 +14,11 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass
 from functools import partial
-from operator import attrgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 import redis
 import redis.asyncio
@@ -33,179 +32,211 @@ from ..contenders import (
     LEASE,
     OURS,
     PEERS,
-    PINGS,
-    PYTHON_REDIS_LOCK,
     REDIS_PY,
-    SAME,
-    SENT,
+    RENEWED,
     client_of,
     contender,
+    ours_at,
 )
 from ..crew import Crew
-from ..figure import Bench, Figure, Line, Plot, number, quantiles, ratios
-from ..places import KEYS, total
+from ..figure import Bench, Figure, Found, Line, Plot, quantiles
+from ..places import KEYS, cpu_seconds, total
 from ..rounds import cycles, interleaved
 
-CYCLES = 100  # at a time
+PORTION_SECONDS = 0.2
 
-FRESH = "new object"
+MAX_CYCLES = 200  # in a portion
+
+
+class Cost(NamedTuple):
+    """The seconds of a cycle of acquire and release."""
+
+    duration: float
+    cpu: float  # processor time of client and server
 
 
 def cycle(bench: Bench) -> Figure:
-    url, rounds = bench.node.url, bench.rounds(60)
-    reused = {
-        label: partial(cycles, contender(label, url, "cycle"))
-        for label in (OURS, *PEERS, BARE, SAME, SENT, PINGS)
-    }
-    anew = {
-        f"{OURS}, {FRESH}": partial(_blocks, lambda: locks.lock("cycle")),
-        f"{REDIS_PY}, {FRESH}": partial(
-            _blocks, lambda: client_of(url).lock(f"{REDIS_PY}:cycle", timeout=LEASE)
-        ),
-    }
-    found = interleaved(reused | anew, rounds, bench.random)
-    with asyncio.Runner() as runner:
-        of_async = _asynchronous(runner, url)
-        afound = interleaved(of_async, rounds, bench.random)
-    most = "at most"
-    lines = (
-        Line.ratio("cycle time / redis-py", found, OURS, REDIS_PY, most, 0.95, SENT),
-        Line.ratio(f"cycle time / {BARE}", found, OURS, BARE, most, 1.1, SENT),
-        Line.of("round trips per cycle", [_round_trips(url)], "exactly", 2),
-        Line.ratio("async cycle time / redis-py", afound, OURS, REDIS_PY, most, 0.95, PINGS),
+    count = MAX_CYCLES
+    if bench.round_trip:
+        count = min(count, round(PORTION_SECONDS / (2 * bench.round_trip)))
+    rounds = bench.rounds(15)
+    with redis.Redis.from_url(bench.direct_url) as server, asyncio.Runner() as runner:
+        cost = partial(_cost, server, count)
+        of_sync = {
+            label: partial(cost, partial(cycles, contender(label, bench.url, "cycle"), count))
+            for label in (OURS, *PEERS)
+        }
+        of_async = {
+            label: partial(cost, partial(_run, runner, run))
+            for label, run in _coroutines(bench.url, count).items()
+        }
+        costs = interleaved(of_sync, rounds, bench.random)
+        async_costs = interleaved(of_async, rounds, bench.random)
+    found = _each(costs, "duration")
+    async_found = _each(async_costs, "duration")
+    cpu = _each(costs, "cpu")
+    async_cpu = _each(async_costs, "cpu")
+    goal = bench.goal(network=1.03, loopback=1.2)
+    cpu_what = "CPU time of client and server"
+    compared = (
+        *(("cycle time", found, peer, goal) for peer in PEERS),
+        ("cycle time, asyncio", async_found, REDIS_PY, goal),
+        (cpu_what, cpu, REDIS_PY, 1.2),
+        (f"{cpu_what}, asyncio", async_cpu, REDIS_PY, 1.2),
     )
-    with_block = quantiles(ratios(*(found[label] for label in anew)))[1]
-    same = quantiles(ratios(found[SAME], found[BARE]))[1]
     return Figure(
-        "One cycle, uncontended",
-        lines,
-        (
-            Plot.of("cycle", "Acquire and release, uncontended", "µs", found, 1e6),
-            Plot.of("cycle-async", "Acquire and release with asyncio", "µs", afound, 1e6),
+        "One lock after the other",
+        tuple(
+            Line.ratio(f"{what} / {peer}", of, OURS, peer, "at most", goal)
+            for what, of, peer, goal in compared
         ),
         (
-            f"With a {FRESH} for each `with` block, cycle time / redis-py: {number(with_block)}.",
-            f"{SAME.capitalize()}, sent by redis-py's client / {BARE}: {number(same)}.",
+            Plot.of("cycle", "Acquire and release", "ms", found, 1e3),
+            Plot.of("cycle-async", "Acquire and release with asyncio", "ms", async_found, 1e3),
         ),
     )
 
 
-def _blocks(make: Callable[[], Any]) -> float:
-    begun = time.perf_counter()
-    for _ in range(CYCLES):
-        with make():
-            pass
-    return (time.perf_counter() - begun) / CYCLES
+def _each(costs: Mapping[str, Sequence[Cost]], name: str) -> Found:
+    return {label: [getattr(cost, name) for cost in some] for label, some in costs.items()}
 
 
-def _asynchronous(runner: asyncio.Runner, url: str) -> dict[str, Callable[[], float]]:
-    ours = locks.lock("async")
-    client = redis.asyncio.Redis.from_url(url)
-    theirs = client.lock(f"{REDIS_PY}:async", timeout=LEASE)
+def _cost(server: redis.Redis, count: int, portion: Callable[[], float]) -> Cost:
+    """Run a portion of `count` cycles, which returns the seconds of one."""
+    server_began = cpu_seconds(server)
+    client_began = time.process_time()
+    duration = portion()
+    of_client = time.process_time() - client_began
+    of_server = cpu_seconds(server) - server_began
+    return Cost(duration, (of_client + of_server) / count)
+
+
+Run = Callable[[], Coroutine[Any, Any, float]]
+
+
+def _run(runner: asyncio.Runner, run: Run) -> float:
+    return runner.run(run())
+
+
+def _coroutines(url: str, count: int) -> dict[str, Run]:
+    ours = ours_at(None, "async")
+    theirs = redis.asyncio.Redis.from_url(url).lock(f"{REDIS_PY}:async", timeout=LEASE)
 
     async def run(acquire: Any, release: Any) -> float:
         begun = time.perf_counter()
-        for _ in range(CYCLES):
+        for _ in range(count):
             await acquire()
             await release()
-        return (time.perf_counter() - begun) / CYCLES
+        return (time.perf_counter() - begun) / count
 
     return {
-        OURS: lambda: runner.run(run(ours.aacquire, ours.arelease)),
-        REDIS_PY: lambda: runner.run(run(theirs.acquire, theirs.release)),
-        PINGS: lambda: runner.run(run(client.ping, client.ping)),
+        OURS: partial(run, ours.aacquire, ours.arelease),
+        REDIS_PY: partial(run, theirs.acquire, theirs.release),
     }
 
 
-def _round_trips(url: str) -> float:
-    lock = contender(OURS, url, "cycle")
-    with RoundTrips() as made:
-        cycles(lock, CYCLES)
-    return made.count / CYCLES
+KEPT = {OURS: 10_000, RENEWED: 500}
+"""Locks of one process. Each of python-redis-lock has a thread of its own, so it has fewer."""
+
+PERIODS = {OURS: 1 / 3, RENEWED: 2 / 3}
+"""The part of a lease from one renewal to the next."""
+
+RENEWED_LEASE = 15  # seconds, because the default of 30 would double the time of the benchmark
+
+KEEPERS = 50  # threads that acquire the locks
 
 
-PERIOD = {OURS: LEASE / 3, PYTHON_REDIS_LOCK: LEASE * 2 / 3}
-"""Seconds from one renewal of a lock to the next."""
+class Kept(NamedTuple):
+    """The cost of renewing all locks of one process once."""
 
-THEIRS = PYTHON_REDIS_LOCK
-
-
-@dataclass(frozen=True)
-class Kept:
-    """The cost of keeping `locks` locks in one process for a renewal period."""
-
-    locks: int
-    threads: int  # in addition to the thread that acquired them
-    cpu: float  # of a core
-    round_trips: int
+    cpu_ms: float
+    waiting_ms: float  # sum of the times from each request to its reply
+    requests: int
+    threads: int  # of the process, in addition to those that acquired the locks
 
 
 def renewal(bench: Bench) -> Figure:
-    many, theirs = bench.size(10_000, 1000), 500
-    ours: list[Kept] = []
-    with Crew(1, {"default": bench.node.url}) as crew:
-        for _ in range(2 if bench.quick else 3):
-            ours += crew.order(1, keep, OURS, bench.node.url, many)
-        [other] = crew.order(1, keep, THEIRS, bench.node.url, theirs)
-    threads = [float(each.threads) for each in ours]
-    cpu = [each.cpu * 100 for each in ours]
-    trips = [float(each.round_trips) for each in ours]
-    each = {OURS: sorted(ours, key=attrgetter("cpu"))[len(ours) // 2], THEIRS: other}
+    labels = [label for label in KEPT if label in (OURS, *PEERS)]
+    kept = {label: bench.size(KEPT[label], KEPT[label] // 10) for label in labels}
+    lease = bench.size(RENEWED_LEASE, 4)
+    with Crew(1, {"default": bench.url}) as crew:
+        contenders = {
+            label: partial(crew.order, 1, keep, label, bench.url, kept[label], lease)
+            for label in labels
+        }
+        answers = interleaved(contenders, bench.size(2, 1), bench.random, warm=False)
+    found = {label: [answer for [answer] in some] for label, some in answers.items()}
+    cpu_of_lock = {
+        label: [each.cpu_ms / kept[label] for each in some] for label, some in found.items()
+    }
+    cpu, waiting, requests, _ = zip(*found[OURS], strict=True)
+    lines = [
+        Line.of("CPU time of a round", cpu, "at most", 100, " ms"),
+        Line.of("waiting for replies in a round", waiting, "at most", 1000, " ms"),
+        Line.of("requests of a round", requests, "at most", 100),
+    ]
+    if RENEWED in found:
+        what = f"CPU time of a lock / {RENEWED}"
+        lines.append(Line.ratio(what, cpu_of_lock, OURS, RENEWED, "at most", 0.05))
     return Figure(
-        f"{many:,} locks held by one process",
-        (
-            Line.of("renewal threads", threads, "exactly", 1),
-            Line.of("CPU time, share of a core", cpu, "at most", 1, " %"),
-            Line.of("round trips per renewal period", trips, "at most", 100),
-        ),
-        (
-            Plot(
-                "renewal",
-                f"CPU time to renew 10,000 locks ({THEIRS}: scaled up from {theirs})",
-                "% of a core",
-                {name: kept.cpu * 100 * 10_000 / kept.locks for name, kept in each.items()},
-            ),
-        ),
+        f"Renewal of {kept[OURS]:,} locks that one process holds",
+        tuple(lines),
+        (Plot.of("renewal", "CPU time to renew 10,000 locks once", "ms", cpu_of_lock, 10_000),),
         tuple(
-            f"{name}, {kept.locks:,} locks: {kept.threads:,} threads, {kept.cpu:.2%} of a core, "
-            f"{kept.round_trips:,} round trips per renewal period of {PERIOD[name]:.0f} s."
-            for name, kept in each.items()
+            f"{label}, {kept[label]:,} locks: {some[0].threads} threads, "
+            f"{some[0].cpu_ms:,.0f} ms of CPU time and {some[0].requests:,} requests in a round."
+            for label, some in found.items()
         ),
     )
 
 
-def keep(label: str, url: str, count: int) -> Kept:
+def keep(label: str, url: str, count: int, lease: int) -> Kept:
     """Acquire and keep locks, in a process that does nothing else."""
-    held = [contender(label, url, f"kept:{number}") for number in range(count)]
-    for lock in held:
-        lock.acquire()
-    try:
-        return _watch(label, held)
-    finally:
-        for lock in held:
+    held = [contender(label, url, f"kept:{number}", lease=lease) for number in range(count)]
+    are_held = threading.Barrier(KEEPERS + 1)
+    is_over = threading.Event()
+
+    def hold(some: Sequence[Any]) -> None:
+        for lock in some:
+            lock.acquire()
+        are_held.wait()
+        is_over.wait()
+        for lock in some:
             with nullcontext() if label == OURS else suppress(RuntimeError):  # it was lost
                 lock.release()
 
+    # One thread alone would need minutes over a network.
+    with ThreadPoolExecutor(KEEPERS) as executor:
+        holding = [executor.submit(hold, held[number::KEEPERS]) for number in range(KEEPERS)]
+        are_held.wait()
+        try:
+            kept = _watched(lease * PERIODS[label])
+        finally:
+            is_over.set()
+        for each in holding:
+            each.result()
+    return kept
 
-def _watch(label: str, held: list[Any]) -> Kept:
-    time.sleep(PERIOD[label] / 2)  # so that the renewal lies in the middle of the measurement
-    threads = threading.active_count() - 1
+
+def _watched(period: float) -> Kept:
+    time.sleep(period / 2)  # so that the renewal lies in the middle of the measurement
+    threads = threading.active_count() - KEEPERS - 1
     with RoundTrips() as made:
-        began, cpu = time.monotonic(), time.process_time()
-        time.sleep(PERIOD[label])
-        seconds, used = time.monotonic() - began, time.process_time() - cpu
-    return Kept(len(held), threads, used / seconds, made.count)
+        cpu = time.process_time()
+        time.sleep(period)
+        cpu = time.process_time() - cpu
+    return Kept(cpu * 1000, made.seconds * 1000, made.count, threads)
 
 
 SENT_BY_CLIENTS = ("set", "evalsha")
 """Commands that clients send. The time of a script includes the commands that it calls."""
 
 
-OF_ALL = OURS, REDIS_PY, BARE, SAME
+OF_ALL = OURS, REDIS_PY, BARE
 
 
 def server(bench: Bench) -> Figure:
-    client, url = client_of(bench.node.url), bench.node.url
+    client, url = client_of(bench.url), bench.url
     many, held = bench.size(500, 50), bench.size(5000, 500)
     contenders = {label: partial(_seconds, client, label, url, many) for label in OF_ALL}
     found = interleaved(contenders, bench.rounds(20), bench.random)
@@ -216,7 +247,7 @@ def server(bench: Bench) -> Figure:
     return Figure(
         "On the server",
         (
-            Line.ratio(what, found, OURS, BARE, "at most", 3, SAME),
+            Line.ratio(what, found, OURS, BARE, "at most", 3),
             Line.of("memory of a held lock", [size], "at most", 1024, " B"),
             Line.of("keys left after the release", [float(len(left))], "exactly", 0),
         ),

@@ -1,4 +1,4 @@
-"""(f) Celery: empty tasks, with and without a lock each."""
+"""Celery: empty tasks, with and without a lock each."""
 
 import logging
 import tempfile
@@ -8,95 +8,111 @@ from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
+from urllib.parse import urlsplit
 
 import psutil
 import redis
 from celery import Task
 
-from benchmarks.peers.bodies import LEAST
 from benchmarks.peers.run import Worker
-from testproject.settings import redis_database
 from tests.tools import wait_until
 
-from ..contenders import BARE, SENT
-from ..figure import Bench, Figure, Line, Plot, middle, quantiles, ratios
+from ..contenders import REDIS_PY
+from ..figure import Bench, Figure, Line, Plot, middle
+from ..places import cpu_seconds
 from ..rounds import interleaved
 
 PLAIN = "no lock"
+BY_HAND = f"{REDIS_PY}'s lock in the task"
 RUNNING = "django-redislock, `while_executing`"
 QUEUED = "django-redislock, `until_executed`"
 PEERS = {"celery-once": "celery_once", "celery-singleton": "celery_singleton"}
 APPS = {RUNNING: "while_executing", QUEUED: "until_executed", **PEERS}
 
+TASKS = 400  # of a portion
+MAX_TASKS_OVER_A_NETWORK = 150
+NETWORK_SECONDS = 0.6  # sum of one round trip for each task of a portion
+
 
 class Portion(NamedTuple):
     per_second: float
-    work: float  # seconds of processor time for a task, of sender, broker and worker
+    cpu_ms: float  # processor time for a task, of sender, server and worker
 
 
 def tasks(bench: Bench) -> Figure:
     logging.getLogger("django_redislock").setLevel(logging.ERROR)
-    count = bench.size(1000, 200)
+    count = TASKS
+    if bench.round_trip:
+        count = min(MAX_TASKS_OVER_A_NETWORK, round(NETWORK_SECONDS / bench.round_trip))
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        broker = stack.enter_context(redis.Redis.from_url(redis_database(1)))
+        url = urlsplit(bench.direct_url)._replace(path="/1").geturl()
+        broker = stack.enter_context(redis.Redis.from_url(url))
         contenders: dict[str, Callable[[], Portion]] = {}
-        for label, name in APPS.items():
+        for label, name in list(APPS.items())[: bench.size(len(APPS), 2)]:
             worker = stack.enter_context(Worker(name, folder))
-            portion = partial(_portion, broker, worker, count)
+            portion = partial(_portion, broker, worker, bench.size(count, 20))
             contenders[label] = partial(portion, worker.tasks["idle"])
             if label == RUNNING:
                 contenders[PLAIN] = partial(portion, worker.tasks["idle_alone"])
-                contenders |= {least: partial(portion, worker.tasks[least]) for least in LEAST}
-        portions = interleaved(contenders, bench.rounds(7), bench.random)
+                contenders[BY_HAND] = partial(portion, worker.tasks["idle_by_hand"])
+        portions = interleaved(contenders, bench.rounds(4), bench.random)
     found = {label: [each.per_second for each in some] for label, some in portions.items()}
-    work = {label: [each.work * 1000 for each in some] for label, some in portions.items()}
+    cpu = {label: [each.cpu_ms for each in some] for label, some in portions.items()}
+    per_second = "tasks per second, {} / {}"
+    short = {RUNNING: "`while_executing`", QUEUED: "`until_executed`"}
+    compared = (
+        (RUNNING, PLAIN, 0.85),
+        (RUNNING, BY_HAND, 1),
+        (QUEUED, PLAIN, 0.75),
+        *((QUEUED, peer, 1) for peer in PEERS if peer in found),
+    )
     return Figure(
-        "Tasks per second",
-        tuple(_lines(found)),
+        "Celery tasks that do nothing",
+        (
+            *(
+                Line.ratio(
+                    per_second.format(short[ours], theirs), found, ours, theirs, "at least", goal
+                )
+                for ours, theirs, goal in compared
+            ),
+            *(
+                Line.ratio(
+                    f"CPU time per task, {short[ours]} / {PLAIN}",
+                    cpu,
+                    ours,
+                    PLAIN,
+                    "at most",
+                    goal,
+                )
+                for ours, goal in ((RUNNING, 1.3), (QUEUED, 1.5))
+            ),
+        ),
         (Plot.of("tasks", "Celery tasks per second (tasks that do nothing)", "", found),),
         (
-            _note(found, QUEUED, PLAIN),
-            *(_note(found, BARE, other) for other in (PLAIN, *PEERS)),
             "CPU time per task of the sender, the worker and the server together: "
-            + ", ".join(f"{label} {middle(work, label):.2f} ms" for label in work)
+            + ", ".join(f"{label} {middle(cpu, label):.2f} ms" for label in cpu)
             + ".",
         ),
     )
 
 
-def _note(found: dict[str, list[float]], one: str, other: str) -> str:
-    return f"{one} / {other}: {quantiles(ratios(found[one], found[other]))[1]:.2f}."
-
-
-def _lines(found: dict[str, list[float]]) -> list[Line]:
-    running = "tasks per second, `while_executing` / {}"
-    queued = "tasks per second, `until_executed` / {}"
-    return [
-        Line.ratio(
-            "tasks per second / without a lock", found, RUNNING, PLAIN, "at least", 0.85, SENT
-        ),
-        *(
-            Line.ratio(running.format(peer), found, RUNNING, peer, "at least", 1, SENT)
-            for peer in PEERS
-        ),
-        *(Line.ratio(queued.format(peer), found, QUEUED, peer, "at least", 1) for peer in PEERS),
-    ]
-
-
 def _portion(broker: redis.Redis, worker: Worker, count: int, task: Task) -> Portion:
     """Measure from the first task sent to the last task acknowledged, which is at its end."""
-    server = psutil.Process(broker.info("server")["process_id"])
-    all_of_them = [psutil.Process(), server, *worker.processes()]
-    before, begun = _processor_time(all_of_them), time.perf_counter()
+    clients = [psutil.Process(), *worker.processes()]
+    server_began = cpu_seconds(broker)
+    clients_began = _cpu_seconds(clients)
+    begun = time.perf_counter()
     for number in range(count):
         task.apply_async([str(number)])
-    wait_until(partial(_is_calm, broker, task.app.main), timeout=120, interval=0.002)
+    wait_until(partial(_is_calm, broker, task.app.main), timeout=120, interval=0.005)
     seconds = time.perf_counter() - begun
-    return Portion(count / seconds, (_processor_time(all_of_them) - before) / count)
+    of_clients = _cpu_seconds(clients) - clients_began
+    cpu = of_clients + cpu_seconds(broker) - server_began
+    return Portion(count / seconds, cpu * 1000 / count)
 
 
-def _processor_time(processes: list[psutil.Process]) -> float:
+def _cpu_seconds(processes: list[psutil.Process]) -> float:
     times = [process.cpu_times() for process in processes]
     return sum(each.user + each.system for each in times)
 

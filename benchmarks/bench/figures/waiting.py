@@ -1,8 +1,8 @@
 """Processes that wait for a lock.
 
-- (b) From the start of a release to the return of acquire in a process that was waiting.
-- (c) 64 processes that all request one lock, without a break.
-- (i) The effect of very many locks, and of very many waiters.
+- handover: from the start of a release to the return of acquire in a process that was waiting.
+- crowd: 64 processes that all request one lock, without a break.
+- growth: the effect of very many locks, and of very many waiters.
 """
 
 from contextlib import ExitStack
@@ -11,62 +11,61 @@ from functools import partial
 
 from tests.servers import Node
 
-from ..contenders import LIST, OURS, PEERS, PYTHON_REDIS_LOCK, client_of, ours_at
+from ..contenders import (
+    OURS,
+    PEERS,
+    POTTERY,
+    PYTHON_REDIS_LOCK,
+    REDIS_PY,
+    RENEWED,
+    client_of,
+    ours_at,
+)
 from ..crew import Crew
 from ..figure import Bench, Figure, Found, Line, Plot, ratios
 from ..places import aliases, fill_up, total
 from ..rounds import cycles, interleaved
-from ..turns import Story, percentiles, play
+from ..turns import Story, medians, play
 
 WAITERS = (2, 16, 64)
 
-THEIRS = PYTHON_REDIS_LOCK
-
-CROWDED = f"{LIST} with as many processes"
-"""The lower bound: a process that has not run for long wakes up as slowly."""
-
-SHORT = {OURS: OURS, THEIRS: THEIRS, LIST: "baseline (2 processes)", CROWDED: "lower bound"}
+HANDOVER_GOALS = {REDIS_PY: (1, 1), PYTHON_REDIS_LOCK: (0.6, 1), RENEWED: (0.6, 0.7)}
+"""The goals over a network and on the loopback, where a waiter's second request costs little."""
 
 
 def handover(bench: Bench) -> Figure:
     lines: list[Line] = []
-    medians: dict[str, list[float]] = {}
-    slowest: dict[str, list[float]] = {}
-    with Crew(max(WAITERS) + 1, {"default": bench.node.url}) as crew:
-        for waiters in WAITERS:
+    plotted: dict[str, list[float]] = {}
+    numbers = bench.size(len(WAITERS), 2)
+    with Crew(max(WAITERS[:numbers]) + 1, {"default": bench.url}) as crew:
+        for waiters in WAITERS[:numbers]:
             one = partial(
                 play,
                 crew,
-                url=bench.node.url,
-                seconds=bench.size(1.5, 0.8),
+                waiters + 1,
+                url=bench.url,
+                seconds=bench.size(1.0, 0.5),
                 name=f"handover:{waiters}",
+                round_trip=bench.round_trip,
             )
-            contenders = {
-                OURS: partial(one, waiters + 1, OURS),
-                THEIRS: partial(one, waiters + 1, THEIRS),
-                LIST: partial(one, 2, LIST),
-                CROWDED: partial(one, waiters + 1, LIST),
-            }
-            stories = interleaved(contenders, bench.rounds(8), bench.random, warm=False)
-            what, middle = f"handover, {waiters} waiters", percentiles(stories, 50)
-            worst = percentiles(stories, 99)
+            contenders = {label: partial(one, label) for label in (OURS, *PEERS)}
+            found = medians(interleaved(contenders, bench.rounds(3), bench.random, warm=False))
             lines += [
-                Line.ratio(f"{what}, {of} / {other}", found, OURS, label, "at most", goal, CROWDED)
-                for of, other, found, label, goal in (
-                    ("median", LIST, middle, LIST, 1.2),
-                    ("median", THEIRS, middle, THEIRS, 0.7),
-                    ("p99", THEIRS, worst, THEIRS, 0.75),
+                Line.ratio(
+                    f"handover, {waiters} waiters / {peer}",
+                    found,
+                    OURS,
+                    peer,
+                    "at most",
+                    bench.goal(*HANDOVER_GOALS[peer]),
                 )
+                for peer in PEERS
             ]
-            for plotted, found in ((medians, middle), (slowest, worst)):
-                plotted |= {f"{SHORT[label]}, {waiters} waiters": found[label] for label in found}
+            plotted |= {f"{label}, {waiters} waiters": found[label] for label in found}
     return Figure(
         "Handover between processes",
         tuple(lines),
-        (
-            Plot.of("handover", "Handover to a waiter, median", "µs", medians, 1e6),
-            Plot.of("handover-p99", "Handover to a waiter, 99th percentile", "µs", slowest, 1e6),
-        ),
+        (Plot.of("handover", "Handover to a waiter, median", "ms", plotted, 1e3),),
     )
 
 
@@ -78,7 +77,8 @@ BY_CLIENTS = ("evalsha", "eval", "blpop", "wait")
 
 
 def crowd(bench: Bench) -> Figure:
-    url, seconds = bench.node.url, bench.size(4, 1.5)
+    url, seconds = bench.url, bench.size(4, 1.5)
+    peers = [*PEERS, POTTERY]
     with Crew(PROCESSES, {"default": url}) as crew:
         one = partial(
             play, crew, PROCESSES, url=url, name="crowd", seconds=seconds, work=CROWD_WORK, pause=0
@@ -91,7 +91,7 @@ def crowd(bench: Bench) -> Figure:
             sent = total(client_of(url), "calls", *BY_CLIENTS) - warming_up
             return replace(story, sent=sent / len(story.turns))
 
-        contenders = {OURS: ours} | {label: partial(one, label) for label in (LIST, *PEERS)}
+        contenders = {OURS: ours} | {label: partial(one, label) for label in peers}
         stories = interleaved(contenders, bench.rounds(5), bench.random, warm=False)
     speed, longest, fairness = (
         {label: [getattr(each, what) for each in stories[label]] for label in stories}
@@ -104,15 +104,15 @@ def crowd(bench: Bench) -> Figure:
         f"{PROCESSES} processes, one lock",
         (
             *(
-                Line.ratio(faster.format(label), speed, OURS, label, "at least", 1, LIST)
-                for label in PEERS
+                Line.ratio(faster.format(label), speed, OURS, label, "at least", 1)
+                for label in peers
             ),
             Line.of("commands sent per acquisition", sent, "at most", 3.2),
             Line.of("Jain's index of fairness", fairness[OURS], "at least", 0.99),
             Line.of("longest wait / mean time of a full round", in_rounds, "at most", 2),
             *(
                 Line.ratio(shorter.format(label), longest, OURS, label, "at most", 0.2)
-                for label in PEERS
+                for label in peers
             ),
         ),
         (
@@ -132,7 +132,7 @@ def growth(bench: Bench) -> Figure:
     waiters = GROWING[: bench.size(5, 3)]
     with ExitStack() as stack:
         urls = {f"with_{count}": stack.enter_context(Node()).url for count in active}
-        known = {"default": bench.node.url} | urls
+        known = {"default": bench.url} | urls
         stack.enter_context(aliases(**known))
         for count in active:
             fill_up(f"with_{count}", urls[f"with_{count}"], 0, count)
@@ -142,21 +142,18 @@ def growth(bench: Bench) -> Figure:
             bench.random,
         )
         crew = stack.enter_context(Crew(max(waiters) + 1, known))
-        one = partial(play, crew, url=bench.node.url, seconds=bench.size(1.5, 0.8))
-        among, behind, bare = (
-            percentiles(interleaved(each, bench.rounds(6), bench.random, warm=False), 50)
+        one = partial(play, crew, url=bench.url, seconds=bench.size(1.5, 0.8))
+        among, behind = (
+            medians(interleaved(each, bench.rounds(6), bench.random, warm=False))
             for each in (
                 {
                     f"{count:,}": partial(one, 2, OURS, name="growth", alias=f"with_{count}")
                     for count in active
                 },
-                *(
-                    {
-                        f"{count:,}": partial(one, count + 1, label, name=f"growth:{count}")
-                        for count in waiters
-                    }
-                    for label in (OURS, LIST)
-                ),
+                {
+                    f"{count:,}": partial(one, count + 1, OURS, name=f"growth:{count}")
+                    for count in waiters
+                },
             )
         )
     return Figure(
@@ -164,7 +161,7 @@ def growth(bench: Bench) -> Figure:
         (
             *_growth("cycle time, {} locks / 1 lock", alone),
             *_growth("handover, {} locks / 1 lock", among),
-            *_growth("handover, {} waiters / 1 waiter", behind, bare),
+            *_growth("handover, {} waiters / 1 waiter", behind),
         ),
         (
             Plot.of("growth-cycle", "Acquire and release, by active locks", "µs", alone, 1e6),
@@ -174,17 +171,9 @@ def growth(bench: Bench) -> Figure:
     )
 
 
-def _growth(what: str, found: Found, bare: Found | None = None) -> list[Line]:
-    """The `bare` list is the lower bound: it wakes up a process that slept for long."""
+def _growth(what: str, found: Found) -> list[Line]:
     one, *more = found
-    floors = {count: ratios(bare[count], bare[one]) if bare else None for count in more}
     return [
-        Line.of(
-            what.format(count),
-            ratios(found[count], found[one]),
-            "at most",
-            1.2,
-            floor=floors[count],
-        )
+        Line.of(what.format(count), ratios(found[count], found[one]), "at most", 1.2)
         for count in more
     ]

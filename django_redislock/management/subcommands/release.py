@@ -26,7 +26,7 @@ MAX_CONFIRMED = 1000
 """The largest number of holds that a user can confirm, so that they take little memory."""
 
 
-class Hold(NamedTuple):
+class SelectedHold(NamedTuple):
     """A hold to release, and the text of its line."""
 
     name: str
@@ -35,7 +35,7 @@ class Hold(NamedTuple):
     state: LockState
 
     @classmethod
-    def of(cls, info: LockInfo, holding: Holding) -> "Hold":
+    def of(cls, info: LockInfo, holding: Holding) -> "SelectedHold":
         text = hold_text(info.name, holding)
         if info.kind == "quorum":
             text += f". {quorum_text()}"
@@ -70,7 +70,7 @@ def run(command: BaseCommand, manager: LockManager, options: dict[str, Any]) -> 
     failures: list[str] = []
     found = matching_holds(manager, options, failures)
     first = next(found, None)
-    holds: Iterable[Hold] = chain([first], found) if first else ()
+    holds: Iterable[SelectedHold] = chain([first], found) if first else ()
     if first is None and not failures:
         if options["token"]:  # unlike the other filters, it is of one holder
             raise CommandError("No matching holder has this token.")
@@ -88,7 +88,7 @@ def run(command: BaseCommand, manager: LockManager, options: dict[str, Any]) -> 
 
 def matching_holds(
     manager: LockManager, options: dict[str, Any], failures: list[str]
-) -> Iterator[Hold]:
+) -> Iterator[SelectedHold]:
     """Yield the holds that match, and add a line to `failures` for each NAME that has none."""
     names = options["names"]
     missing = dict.fromkeys(names)
@@ -97,7 +97,7 @@ def matching_holds(
         for holding in info.holders:
             if matches(holding, options):
                 missing.pop(info.name, None)
-                yield Hold.of(info, holding)
+                yield SelectedHold.of(info, holding)
     for each in missing:
         reason = "has no holder that matches"
         if each not in named:
@@ -118,7 +118,7 @@ def matches(holding: Holding, options: dict[str, Any]) -> bool:
     )
 
 
-def confirmed(command: BaseCommand, matching: Iterable[Hold]) -> Sequence[Hold]:
+def confirmed(command: BaseCommand, matching: Iterable[SelectedHold]) -> Sequence[SelectedHold]:
     """Return the holds if the user confirms their release. End the command otherwise."""
     if not (sys.stdin and sys.stdin.isatty()):
         raise CommandError("Not released: no terminal for confirmation. Use --yes.")
@@ -139,7 +139,7 @@ def confirmed(command: BaseCommand, matching: Iterable[Hold]) -> Sequence[Hold]:
     return holds
 
 
-def explanation(holds: Sequence[Hold]) -> list[str]:
+def explanation(holds: Sequence[SelectedHold]) -> list[str]:
     """Return a line for each hold, and for each of their states what a release does."""
     states = dict.fromkeys(hold.state for hold in holds)
     return [
@@ -148,7 +148,7 @@ def explanation(holds: Sequence[Hold]) -> list[str]:
     ]
 
 
-def question(holds: Sequence[Hold]) -> str:
+def question(holds: Sequence[SelectedHold]) -> str:
     locks, stale = len({hold.name for hold in holds}), sum(hold.state is STALE for hold in holds)
     text = f"{locks} lock{pluralize(locks)}"
     if len(holds) > locks:
@@ -159,7 +159,7 @@ def question(holds: Sequence[Hold]) -> str:
 
 
 def release(
-    manager: LockManager, holds: Iterable[Hold], report: Callable[[Hold], object]
+    manager: LockManager, holds: Iterable[SelectedHold], report: Callable[[SelectedHold], object]
 ) -> list[str]:
     """Release by token, so that a newer holder keeps its lock. Call `report` after each release.
 
@@ -182,6 +182,6 @@ def release(
     return failures
 
 
-def report(command: BaseCommand, hold: Hold) -> None:
+def report(command: BaseCommand, hold: SelectedHold) -> None:
     with checked_output(command):
         command.stdout.write(f"Released {hold.text}")

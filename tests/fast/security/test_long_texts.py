@@ -3,9 +3,11 @@ page, a log or a terminal."""
 
 import logging
 import socket
+import sys
 import threading
 from contextlib import contextmanager, suppress
 from datetime import date
+from decimal import Decimal
 from functools import partial
 from time import process_time, thread_time
 
@@ -16,7 +18,8 @@ from prometheus_client import CollectorRegistry, generate_latest
 from redis.exceptions import RedisError, ResponseError
 
 from django_redislock import LockError, locks, metrics, single_instance
-from django_redislock.names import fit_name, matcher, short_repr
+from django_redislock.names import check_name, fit_name, matcher, short_repr
+from django_redislock.tasks.key import text_of as key_text
 from django_redislock.text import any_of, error_text, printable
 from tests.lock_fixtures import CORE
 from tests.lock_tools import start
@@ -27,7 +30,20 @@ from .looking import command, page_of
 
 pytestmark = pytest.mark.django_db
 
-UNITS = ["://", "User ", "<a.b(", "<a", ",a://", "a,", "@", ")>", " has no permissions", "'://"]
+UNITS = [
+    "://",
+    "User ",
+    "<a.b(",
+    "<a",
+    ",a://",
+    "a,",
+    "@",
+    ")>",
+    " has no permissions",
+    "'://",
+    "://?",
+    ",redis://a?",
+]
 UNITS += ["args beginning with: ", "\x00", "\x1b[31m", "\u202e", "?", "*", "*?", ":0a", "1", " "]
 """The texts that are repeated, each with the start of something that is searched for."""
 
@@ -65,6 +81,100 @@ def test_the_time_does_not_grow_faster_than_the_text(what, unit):
     for size in (20_000, 5 * MILLION):
         text = unit * (size // len(unit))
         assert seconds_of(lambda text=text: make(text)) < SECONDS, f"{size} characters"
+
+
+STEP_SECONDS = 0.05
+"""The longest time for which a call may stop all other threads, as processor time."""
+
+LONG_TEXTS = ["x", "'", "\x00", "é", "\N{LOCK}", "\ud800"]
+
+HOLDERS_OF_TEXT = {
+    "an argument": lambda text: text,
+    "bytes": lambda text: text.encode(errors="surrogatepass"),
+    "an item": lambda text: [text, text],
+    "a member": lambda text: {text, f"{text}x"},
+    "a key": lambda text: {text: 1, f"{text}x": 2},
+    "a nested value": lambda text: {"a": {"b": [text]}},
+}
+
+
+class Steps:
+    """Measures the longest call of a function that is written in C, during which no other thread
+    of the process runs."""
+
+    longest = 0.0
+
+    def __enter__(self):
+        sys.setprofile(self._record)
+        return self
+
+    def __exit__(self, *_):
+        sys.setprofile(None)
+
+    def _record(self, frame, event, function):
+        now = thread_time()
+        if event == "c_call":
+            self._since = now
+        elif event == "c_return":
+            self.longest = max(self.longest, now - self._since)
+
+
+@pytest.mark.parametrize("unit", LONG_TEXTS)
+@pytest.mark.parametrize("what", HOLDERS_OF_TEXT)
+def test_an_argument_of_a_name_stops_no_other_thread(what, unit):
+    value = HOLDERS_OF_TEXT[what](unit * 5 * MILLION)
+
+    def make():
+        with Steps() as steps:
+            fit_name(key_text(value))
+        assert steps.longest < STEP_SECONDS
+
+    assert seconds_of(make) < SECONDS
+
+
+@pytest.mark.parametrize("unit", LONG_TEXTS)
+@pytest.mark.parametrize("what", HOLDERS_OF_TEXT)
+def test_long_arguments_that_differ_have_different_names(what, unit):
+    def name(end):
+        return fit_name(f"a:{key_text(HOLDERS_OF_TEXT[what](unit * 10_000 + end))}")
+
+    assert name("1") == name("1")
+    assert len({name(end) for end in ("1", "2", "", "\x00", "\\x00")}) == 5
+
+
+def test_a_text_cannot_be_the_shortened_text_of_another():
+    shortened = key_text("x" * 1000)
+
+    assert key_text(shortened) != shortened
+    assert key_text([shortened]) != key_text(["x" * 1000])
+    assert key_text(["x" * 1000, "y"]) != key_text([f'{"x" * 512}"{shortened[514:]},"y'])
+    assert key_text(b"x" * 1000) != key_text("x" * 1000)
+
+
+@pytest.mark.parametrize("unit", LONG_TEXTS)
+def test_metadata_and_names_that_are_too_long_stop_no_other_thread(unit):
+    text = unit * 5 * MILLION
+    deep = "x" * 1000
+    for _ in range(40):
+        deep = [deep, deep]
+    with Steps() as steps:
+        for metadata in ({text: 1}, {"a": text}, {"a": {text: [text]}}, {"a": deep}):
+            with pytest.raises(ValueError, match="at most 4096 characters"):
+                locks.lock("m", metadata=metadata)
+        with pytest.raises(ValueError, match="at most 512 bytes in UTF-8, got 5000000 characters"):
+            check_name(text)
+    assert steps.longest < STEP_SECONDS
+
+
+@pytest.mark.parametrize("number", ["1" * 5 * MILLION, "1." + "7" * 5 * MILLION])
+def test_a_decimal_with_millions_of_digits_is_refused(number):
+    with Steps() as steps, pytest.raises(ValueError, match="more than 4300 digits"):
+        key_text(Decimal(number))
+    assert steps.longest < STEP_SECONDS
+
+
+def test_a_decimal_can_have_a_large_exponent():
+    assert key_text(Decimal("10e4999999")) == key_text(Decimal("1e5000000"))
 
 
 @pytest.mark.parametrize("unit", UNITS)

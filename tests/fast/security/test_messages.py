@@ -7,14 +7,18 @@ import logging
 import math
 import threading
 
+import kombu
 import pytest
 from celery import Celery
 from celery.app.trace import build_tracer
 from celery.exceptions import Retry
+from celery.worker import state
+from celery.worker.request import Request
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from django_redislock import AlreadyRunning, locks, single_instance
+from django_redislock.celery import worker
 from django_redislock.celery.message import AGAIN, CONFLICTS, DUPLICATE, OURS, QUEUE_LOCK
 from tests.lock_tools import start
 
@@ -222,6 +226,43 @@ def test_a_retried_forged_message_does_not_keep_its_lock_longer(attributes):
     locks.force_release(KEPT)
     assert is_later_run(RETRIED)
     locks.force_release(KEPT)
+
+
+# A worker looks for revoked requests. A sender can forge their stamps.
+
+FORGED_STAMPS = [
+    {"stamped_headers": ["batch"], "stamps": None},
+    {"stamped_headers": ["batch"], "stamps": ["batch"]},
+    {"stamped_headers": ["batch"], "stamps": {"batch": [{}]}},
+    {"stamped_headers": ["batch"], "stamps": {"batch": 5}},
+    {"stamped_headers": [["batch"]], "stamps": {"batch": "1"}},
+    {"stamped_headers": 5, "stamps": {"batch": "1"}},
+]
+
+
+def received(task, task_id, **headers):
+    """Return the request that a worker makes of a message."""
+    headers = {"id": task_id, "task": task.name, QUEUE_LOCK: KEPT, **headers}
+    message = kombu.Message(
+        b"[[], {}, {}]", content_type="application/json", content_encoding="utf-8", headers=headers
+    )
+    return Request(message, app=app, task=task)
+
+
+@pytest.mark.parametrize("forged", FORGED_STAMPS)
+def test_forged_stamps_do_not_hide_revoked_requests(monkeypatch, forged):
+    monkeypatch.setitem(state.revoked_stamps, "batch", ["1"])
+    task, monitor = KEPT_TASKS[2], worker.Monitor()
+    task.apply_async(task_id="queued")
+    requests = [
+        received(task, "forged", **forged),
+        received(task, "queued", stamped_headers=["batch"], stamps={"batch": ["1"]}),
+    ]
+    for request in requests:
+        monitor.received[request.id] = request
+    monitor.check()
+    assert not list(locks.active(f"{KEPT}*"))
+    assert list(monitor.received) == ["forged"]
 
 
 # A sender chooses the id.

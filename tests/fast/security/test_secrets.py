@@ -215,6 +215,25 @@ def test_the_error_of_a_malformed_address(settings, location):
     assert_no_secret("".join(traceback.format_exception(caught.value)))
 
 
+@pytest.mark.parametrize(
+    ("said", "shown"),
+    [
+        ("redis://host?password=p4ss is away", "redis://host?*** is away"),
+        ("redis://host/0?db=1&password=p4ss&username=us3r", "redis://host/0?***"),
+        ("redis://host/0?client_name=me@here&password=p4ss", "redis://***"),
+        ("redis://us3r:61904@host?password=w0rd is away", "redis://***@host?*** is away"),
+        ("http://host/?token=p4ss, redis://b?password=w0rd", "http://host/?*** redis://b?***"),
+        ("redis://us3r:p4ss,a://w0rd@host/0", "redis://***@host/0"),
+        ("redis://:p4ss a://w0rd@host is away", "redis://***@host is away"),
+        ("redis://a:1, redis://us3r:p4ss@b:2", "redis://a:1, redis://***@b:2"),
+        ("redis://a:1 is away. Why?", "redis://a:1 is away. Why?"),
+    ],
+)
+def test_the_text_of_an_error(said, shown):
+    assert error_text(ResponseError(said)) == shown
+    assert_no_secret(shown)
+
+
 def test_output_about_a_server_that_repeats_requests_in_errors(output_of_uses):
     for command, protocol in ("AUTH", 2), ("HELLO", 3):
         with Node(rename_command=f'{command} ""') as node:

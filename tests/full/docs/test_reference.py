@@ -27,7 +27,7 @@ from django_redislock.conf import Conf, Setting
 from django_redislock.engine.history import RATES
 from django_redislock.health import CHECKS, REMEDIES
 from django_redislock.keys import Keys
-from django_redislock.lock_types import Options
+from django_redislock.lock_types import LockOptions
 from django_redislock.management import subcommands
 from tests.tools import ROOT
 
@@ -87,7 +87,7 @@ def test_each_method_is_documented() -> None:
 
 
 def test_each_option_is_documented() -> None:
-    assert headings("lock-options") == set(Options.__annotations__)
+    assert headings("lock-options") == set(LockOptions.__annotations__)
     options = {*get_overloads(single_instance)[1].__kwdefaults__}
     table = section("single-instance", "## Options").split("\n`unique_on` and `key`", 1)[0]
     assert in_first_cells(table) == options

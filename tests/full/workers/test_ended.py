@@ -112,14 +112,30 @@ def test_a_message_that_the_worker_rejects(workers, run, mode, release):
     next_runs(task, workers["current"], run, first.id)
 
 
+def with_body(body):
+    return lambda message: message.update(body=base64.b64encode(body).decode())
+
+
+def with_header(name, value):
+    return lambda message: message["headers"].update({name: value})
+
+
+UNREADABLE = {
+    "a body that is no JSON": with_body(b"{["),
+    "keyword arguments that are a list": with_body(b"[[1], [2], {}]"),
+    "a compression that the worker lacks": with_header("compression", "application/zstd"),
+    "retries that are no number": with_header("retries", "x"),
+}
+
+
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("release", ["current"])
-def test_a_message_whose_body_cannot_be_decoded(workers, broker, run, mode, release):
+@pytest.mark.parametrize("change", UNREADABLE.values(), ids=UNREADABLE)
+def test_a_message_that_the_worker_cannot_read(workers, broker, run, mode, change):
     task, queue = tasks.tasks[mode], f"tests-{uuid.uuid4().hex}"
     first = task.apply_async([run.id], queue=queue)
     message = json.loads(broker.lpop(queue))
-    message["body"] = base64.b64encode(b"{[").decode()
-    broker.lpush(workers[release].queue, json.dumps(message))
+    change(message)
+    broker.lpush(workers["current"].queue, json.dumps(message))
     next_runs(task, workers["current"], run, first.id)
 
 
