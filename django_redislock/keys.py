@@ -7,7 +7,9 @@ history remain.
 """
 
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
+
+from django.utils.functional import cached_property
 
 
 @dataclass(frozen=True, slots=True)

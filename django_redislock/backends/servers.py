@@ -12,7 +12,6 @@ import redis.asyncio
 from django.core.exceptions import ImproperlyConfigured
 from django.core.signals import setting_changed
 from django.dispatch import receiver
-from django.utils.functional import cached_property
 from redis.exceptions import ConnectionError
 
 from ..conf import conf
@@ -41,8 +40,7 @@ class Server:
             WeakKeyDictionary()
         )
 
-    # Django's has no thread lock, unlike Python 3.11's. A fork could copy it in the locked state.
-    @cached_property
+    @property
     def client(self) -> Any:
         """The sync client, or `SlotOwner`. That of a `ClientServer` can be one of asyncio.
 
@@ -50,7 +48,13 @@ class Server:
             redis.exceptions.ConnectionError: `REDISLOCK_CLIENT` connects, and that failed.
             ImproperlyConfigured: The client cannot be made.
         """
-        return slot_owner(self._factory.make(), self.keys.index)
+        client = vars(self).get("_client")
+        if client is None:
+            # Threads that ask at the same time get the same client, or each would open connections
+            # of its own. A fork could copy a thread lock in the locked state.
+            made = slot_owner(self._factory.make(), self.keys.index)
+            client = vars(self).setdefault("_client", made)
+        return client
 
     async def async_client(self) -> AsyncClient:
         """Return the client of the running event loop. It is closed when the loop shuts down."""
@@ -220,7 +224,7 @@ def _forget_servers(*, setting: str, **kwargs: object) -> None:
 def _forget_clients() -> None:
     # A fork can copy a thread lock of a client or a pool in the locked state.
     for server in servers.values():
-        vars(server).pop("client", None)
+        vars(server).pop("_client", None)
 
 
 os.register_at_fork(after_in_child=_forget_clients)

@@ -191,9 +191,13 @@ class ThreadLink:
         """Return the connections to the server of a client."""
         pool = node.connection_pool
         found = self._by_node.get(pool)
-        if found is None or found.pid != os.getpid():  # uWSGI forks without Python's hooks
-            found = self._by_node[pool] = ThreadConnections(Endpoint(node), self._size)
-        return found
+        if found is not None and found.pid == os.getpid():  # uWSGI forks without Python's hooks
+            return found
+        made = ThreadConnections(Endpoint(node), self._size)
+        if found is not None:
+            self._by_node.pop(pool, None)
+        # Threads that ask at the same time get the same connections, or they would open more.
+        return self._by_node.setdefault(pool, made)
 
     def close(self) -> None:
         """Close the connections that are not in use."""

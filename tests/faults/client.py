@@ -360,11 +360,7 @@ def _watch(client: Client) -> None:
     """Log the package's signals, and the renewals, which have no signal. Without the renewals, the
     end of a holder's belief would be unknown."""
     from django_redislock import signals
-
-    try:
-        from django_redislock.engine.lease import Lease
-    except ImportError:  # the previous release
-        from django_redislock.engine.leases import Lease
+    from django_redislock.engine.lease import Lease
 
     def waiting(name: str, **_: Any) -> None:
         client.log.write("queued", lock=name)

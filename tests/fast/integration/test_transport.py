@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import signal
+import sys
 import threading
 import time
 from contextlib import suppress
@@ -140,6 +141,27 @@ def test_threads_use_no_more_connections_than_the_setting_allows(own_server, own
             assert each.result(60) == [[b"PONG"]] * 20
     assert called["hello"] + called["client|setinfo"] > 0
     assert own_redis.info("clients")["connected_clients"] <= 3 + 1
+
+
+def test_threads_that_use_locks_first_at_the_same_time_share_connections(
+    alias_on, own_server, own_redis
+):
+    begin = threading.Barrier(100)
+    before = own_redis.info("stats")["total_connections_received"]
+
+    def use_first(manager):
+        begin.wait()
+        return manager.count()
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        manager = alias_on(own_server.url, max_connections=3)
+        for each in [start(use_first, manager) for _ in range(100)]:
+            assert each.result(60) == 0
+    finally:
+        sys.setswitchinterval(interval)
+    assert own_redis.info("stats")["total_connections_received"] - before <= 3
 
 
 # Interrupts
