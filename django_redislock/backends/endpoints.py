@@ -22,7 +22,7 @@ from redis.retry import Retry
 from .pools import is_made_by_redis_py
 
 POOL_OPTIONS = "maint", "orig_", "oss_cluster"
-"""Options that a pool adds to those of its connections, for the maintenance notifications of
+"""Options that a pool adds to the options of its connections, for the maintenance notifications of
 redis-py 7 and later. A connection outside a pool cannot follow them."""
 
 

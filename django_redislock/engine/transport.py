@@ -168,7 +168,7 @@ PARSER_ERRORS = (
     ArithmeticError,
     RecursionError,
 )
-"""What redis-py raises if it cannot parse a reply. Something else than Redis may answer."""
+"""The exceptions of redis-py for a reply that it cannot parse. It may not be from Redis."""
 
 UNREADABLE = "Redis sent a reply that redis-py cannot parse"
 
@@ -180,7 +180,8 @@ class ThreadLink:
     """The connections of one user, such as all callers or the renewal, to the servers of a client.
 
     Args:
-        size: The maximum number of connections to each server. None means that of the settings.
+        size: The maximum number of connections to each server. None means the number in the
+            settings.
     """
 
     def __init__(self, size: int | None = None) -> None:
@@ -424,6 +425,7 @@ class LoopLink:
         self.close()
         if senders:
             await asyncio.wait(senders)
+            await asyncio.sleep(0)  # in which the loop closes the sockets
 
     def __del__(self) -> None:
         # The client is garbage. Its connections would live as long as the event loop. An interrupt
@@ -541,6 +543,7 @@ class LoopConnection:
             while True:
                 await self._has_work.wait()
                 self._has_work.clear()
+                self._to_send = self._awaited()
                 if not self._to_send:
                     continue
                 if self._stream is None:
@@ -560,6 +563,10 @@ class LoopConnection:
                 if self._stream and self._stream.reader:
                     self._stream.reader.cancel()
                 await connection.disconnect(nowait=True)
+
+    def _awaited(self) -> list[_Request]:
+        """Return what is not sent yet and somebody still waits for."""
+        return [each for each in self._to_send if not each.replies.done()]
 
     async def _connect(self) -> Any:
         connection = self._endpoint.new_connection()
@@ -582,8 +589,8 @@ class LoopConnection:
         return stream
 
     def _packed_requests(self, stream: _Stream) -> bytes:
-        """Return what is to be sent, and expect the replies from now on."""
-        requests = [each for each in self._to_send if not each.replies.done()]
+        """Return what the sender has to send, and expect the replies from now on."""
+        requests = self._awaited()
         self._to_send = []
         stream.sent.extend(requests)
         stream.has_sent.set()
@@ -638,14 +645,14 @@ class LoopConnection:
         self._to_send = [*again, *self._to_send]
         if self._is_closed:
             self._fail(self._to_send, problem)
-        elif self._to_send:
+        elif self._awaited():
             self._wake_sender()
 
     def _sender_ended(self, task: "asyncio.Task[None]") -> None:
         self.sender = None
         if self._is_closed:
             self._fail(self._to_send, ConnectionError("The connection was closed"))
-        elif self._to_send:  # all tasks were cancelled, and some of them release their locks
+        elif self._awaited():  # all tasks were cancelled, and some of them release their locks
             self._wake_sender()
 
     def _fail(self, requests: Sequence[_Request], error: Exception) -> None:
