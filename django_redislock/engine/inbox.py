@@ -198,6 +198,7 @@ class LoopInbox(ReaderInbox):
     async def _read_all(self, client: AsyncClient) -> None:
         idle_since = clock.now()
         try:
+            await self._link.end_with_loop()
             while clock.now() < idle_since + IDLE_SECONDS:
                 if not await self._run(client, self._read(math.inf), self._link):
                     await asyncio.sleep(RETRY_SECONDS)

@@ -337,6 +337,7 @@ class AsyncRenewer(Renewer):
 
     async def _run(self) -> None:
         try:
+            await self._link.end_with_loop()
             await self._rounds()
         finally:
             self._link.close()

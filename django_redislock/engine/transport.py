@@ -12,7 +12,6 @@ import asyncio
 import os
 import queue
 import socket
-import sys
 import threading
 import time
 from collections import deque
@@ -389,6 +388,7 @@ class LoopLink:
 
     def __init__(self) -> None:
         self._by_node: dict[object, LoopConnection] = {}
+        self._end: AsyncGenerator[None, None] | None = None
         self.spares: list[LoopLink] = []
         """Links that are not in use, for calls that a shared connection must not wait for."""
         self.loop = asyncio.get_running_loop()
@@ -414,8 +414,9 @@ class LoopLink:
         """Have the connections closed when the event loop shuts down."""
         # A loop has no other hook for its end: it closes the async generators that were started on
         # it, after it has cancelled all tasks.
-        self._end = _end(ref(self))
-        await anext(self._end)
+        if self._end is None:
+            self._end = _end(ref(self))
+            await anext(self._end)
 
     async def aclose(self) -> None:
         """Close the connections, and wait for that."""
@@ -504,7 +505,7 @@ class LoopConnection:
     def close(self) -> None:
         """Close the connection. The requests under way fail."""
         self._is_closed = True
-        if self.sender:
+        if self.sender and not _is_loop_closed():
             self.sender.cancel()
 
     async def _call(
@@ -665,7 +666,11 @@ class LoopConnection:
 
 def _is_loop_closed() -> bool:
     """Return whether a task ends because its loop was closed, so that nothing can be awaited."""
-    return isinstance(sys.exception(), GeneratorExit)
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return True
+    return False
 
 
 async def _result(replies: "asyncio.Future[list[Any] | Exception]") -> list[Any] | Exception:
