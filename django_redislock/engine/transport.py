@@ -556,6 +556,8 @@ class LoopConnection:
                         continue
                     self._stream = self._new_stream(connection)
                 packed = self._packed_requests(self._stream)
+                if not packed:  # while it connected, all callers stopped waiting
+                    continue
                 with suppress(RedisError, OSError):  # the reader gets an error, too
                     await connection.send_packed_command([packed], check_health=False)
         finally:
@@ -593,8 +595,9 @@ class LoopConnection:
         """Return what the sender has to send, and expect the replies from now on."""
         requests = self._awaited()
         self._to_send = []
-        stream.sent.extend(requests)
-        stream.has_sent.set()
+        if requests:
+            stream.sent.extend(requests)
+            stream.has_sent.set()
         return b"".join([each.packed for each in requests])
 
     async def _read_all(self, stream: _Stream) -> None:
