@@ -6,6 +6,7 @@ import signal
 import sys
 import threading
 import time
+import warnings
 from contextlib import suppress
 from itertools import count
 
@@ -231,6 +232,28 @@ async def test_a_call_that_is_cancelled_disturbs_no_other(own_async):
     await asyncio.wait(calls)
     assert all(each.cancelled() for each in calls[::2])
     assert [each.result() for each in calls[1::2]] == [[f"{n}".encode()] for n in range(1, 100, 2)]
+
+
+def test_a_call_that_is_cancelled_while_it_connects_leaves_nothing(own_server, own_redis):
+    async def use(proxy):
+        client = redis.asyncio.Redis.from_url(proxy.through(own_server.url))
+        asking = asyncio.create_task(acall(client, PING))
+        await asyncio.to_thread(wait_until, handshake.has_begun)
+        asking.cancel()
+        await until(is_connected)
+
+    async def is_connected():
+        return any(each["cmd"] == "client|setinfo" for each in own_redis.client_list())
+
+    with (
+        Proxy("127.0.0.1", own_server.port) as proxy,
+        warnings.catch_warnings(record=True) as seen,
+    ):
+        warnings.simplefilter("always", ResourceWarning)
+        handshake = proxy.delay_reply(lambda command: True, 0.1)
+        asyncio.run(use(proxy))
+        gc.collect()
+    assert [str(each.message) for each in seen] == []
 
 
 async def test_calls_on_a_connection_that_breaks_are_sent_again(own_server, own_redis):
