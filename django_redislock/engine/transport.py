@@ -337,7 +337,10 @@ class ThreadConnections:
     def _connect(self, deadline: float | None) -> Any:
         connection = self._endpoint.new_connection()
         left = None if deadline is None else max(deadline - time.monotonic(), 0)
-        helper_threads.connect(connection, left)
+        try:
+            helper_threads.connect(connection, left)
+        except PARSER_ERRORS:
+            raise InvalidResponse(UNREADABLE) from None
         return connection
 
 
@@ -550,7 +553,7 @@ class LoopConnection:
                 if self._stream is None:
                     try:
                         connection = await self._connect()
-                    except (RedisError, OSError) as error:
+                    except Exception as error:  # noqa: BLE001  whatever it is, callers wait
                         self._fail(self._to_send, error)
                         self._to_send = []
                         continue
@@ -581,6 +584,8 @@ class LoopConnection:
                 await connection.disconnect(nowait=True)
             if isinstance(error, TimeoutError):
                 raise RedisTimeoutError("Timed out while connecting to Redis") from None
+            if isinstance(error, PARSER_ERRORS):
+                raise InvalidResponse(UNREADABLE) from None
             raise
         # redis-py's own limits are a task for each request and a timer for each reply.
         connection.socket_timeout = None
