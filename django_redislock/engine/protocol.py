@@ -286,12 +286,9 @@ class Inbox:
             if waiter.token not in missing:
                 waiter.failures = 0
                 self._failed.discard(waiter)
+        # In their order, because Redis may have lost the queue.
         to_ask = [waiter for waiter in checked if waiter.token in missing]
-        if self.failed_reads or self._failed or self._in_turn:
-            self._ask_in_turn(sorted(to_ask, key=lambda each: each.ticket))
-            return
-        for waiter in to_ask:
-            waiter.tell(True)
+        self._ask_in_turn(sorted(to_ask, key=lambda each: each.ticket))
 
 
 def acquire(request: AcquireRequest, deadline: float | None) -> Flow[Acquired | None]:

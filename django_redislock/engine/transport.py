@@ -20,7 +20,13 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from redis import ConnectionPool
-from redis.exceptions import ConnectionError, MaxConnectionsError, RedisError, ResponseError
+from redis.exceptions import (
+    ConnectionError,
+    InvalidResponse,
+    MaxConnectionsError,
+    RedisError,
+    ResponseError,
+)
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from ..backends import AsyncClient, Client, Nodes
@@ -264,6 +270,12 @@ def _pack(commands: Sequence[Command]) -> bytes:
     return "".join(parts).encode()
 
 
+PARSER_ERRORS = ValueError, TypeError, AttributeError, LookupError, ArithmeticError, RecursionError
+"""The exceptions of redis-py for a reply that it cannot parse. It may not be from Redis."""
+
+UNREADABLE = "Redis sent a reply that redis-py cannot parse"
+
+
 # Sync
 
 
@@ -289,6 +301,8 @@ def _attempt(
                 replies.append(connection.read_response(disable_decoding=True))
             except ResponseError as error:
                 replies.append(error.with_traceback(None))  # its frames would keep a lock alive
+            except PARSER_ERRORS:
+                raise InvalidResponse(UNREADABLE) from None
         return replies
     except BaseException:
         connection.disconnect()  # an unread reply would answer the next command
@@ -382,6 +396,8 @@ async def _asend_and_read(connection: Any, commands: Sequence[Command]) -> list[
             raise RedisTimeoutError("Redis did not respond in time") from error
         if isinstance(error, TypeError | AttributeError):  # another task closed the connection
             raise ConnectionError("The connection was closed during a command") from error
+        if isinstance(error, PARSER_ERRORS):
+            raise InvalidResponse(UNREADABLE) from None
         raise
     finally:
         connection.socket_timeout = connection.socket_timeout or timeout
@@ -471,16 +487,21 @@ class Loan(deque[Any]):
             raise RedisTimeoutError("Timed out while connecting to Redis")
 
     def _take_one(self, *, check_health: bool) -> None:
-        connection = self.pool.get_connection(*_COMMAND_NAME)
-        self.append(connection)
+        try:
+            connection = self.pool.get_connection(*_COMMAND_NAME)
+        except PARSER_ERRORS:
+            raise InvalidResponse(UNREADABLE) from None
         try:
             if check_health:
                 connection.check_health()
             _discard_unread_reply(self.pool, connection)
         except BaseException:
-            self.has_unread_reply = True
-            self._put_back()
+            connection.disconnect()
+            self.pool.release(connection)
             raise
+        # Not before. The call may end during the checks, and would put a connection back that the
+        # helper thread still uses.
+        self.append(connection)
 
     def give_back(self) -> None:
         """Give the connection back to the pool. If a reply is unread, disconnect it first, or the
@@ -550,6 +571,16 @@ async def _aget_connection(pool: Any, urgent: bool) -> Any:
         except ConnectionError as error:
             if not is_exhausted(error) or time.monotonic() > give_up:
                 raise
+        except (RedisError, OSError):
+            raise
+        except BaseException as error:
+            # A signal handler may have raised it during a handshake, and the pool may have taken
+            # the connection back with an unread reply: see `helper_threads`.
+            with suppress(Exception):
+                await pool.disconnect(inuse_connections=False)
+            if isinstance(error, PARSER_ERRORS):
+                raise InvalidResponse(UNREADABLE) from None
+            raise
         await asyncio.sleep(POLL_INTERVAL_SECONDS)
 
 
