@@ -124,6 +124,6 @@ def _release_all() -> None:
 
     for each in leases.all_leases():
         each.end()
-    for book in list(renewer._thread_renewers.values()):
+    for book in renewer.thread_renewers():
         book._to_release.clear()
     runners._thread_inboxes.clear()  # they know times of a clock that a test may have moved

@@ -29,7 +29,7 @@ class FakeClock:
     def forward(self, seconds: float) -> None:
         """Move it forward, and have the renewal threads do what is due then."""
         self.pass_time(seconds)
-        for book in list(renewer._thread_renewers.values()):
+        for book in renewer.thread_renewers():
             book.run_once()
 
     async def aforward(self, seconds: float) -> None:

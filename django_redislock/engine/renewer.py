@@ -343,9 +343,7 @@ RenewerKey: TypeAlias = tuple[Server, int | None, int]
 """A server, or a bucket of a Cluster, and `min_replicas`. Each of them can fail alone."""
 
 # Weak values: a renewer exists as long as a lease, a caller or a running thread refers to it.
-_thread_renewers: WeakValueDictionary[tuple[int, RenewerKey], ThreadRenewer] = (
-    WeakValueDictionary()
-)
+_thread_renewers: dict[tuple[int, RenewerKey], ref[ThreadRenewer]] = {}
 _loop_renewers: WeakKeyDictionary[
     asyncio.AbstractEventLoop, WeakValueDictionary[RenewerKey, AsyncRenewer]
 ] = WeakKeyDictionary()
@@ -357,9 +355,27 @@ def thread_renewer(server: Server, name: str, min_replicas: int = 0) -> ThreadRe
     # Python's hooks.
     part = server.part_of(name) if server.keys.has_nodes else None
     key = os.getpid(), (server, part, min_replicas)
-    # Without a thread lock, which an interrupt could leave acquired. Two threads that come at the
-    # same time can each get a renewer of their own, which does no harm.
-    return _thread_renewers.get(key) or _thread_renewers.setdefault(key, ThreadRenewer(server))
+    # Without a thread lock, which an interrupt could leave acquired: each change of the dictionary
+    # is one step.
+    while True:
+        known = _thread_renewers.get(key)
+        if known is None:
+            made = ThreadRenewer(server)
+            known = _thread_renewers.setdefault(key, ref(made, partial(_forget, key)))
+        renewer = known()
+        if renewer is not None:
+            return renewer
+        _forget(key, known)
+
+
+def _forget(key: tuple[int, RenewerKey], ended: ref[ThreadRenewer]) -> None:
+    if _thread_renewers.get(key) is ended:
+        _thread_renewers.pop(key, None)
+
+
+def thread_renewers() -> list[ThreadRenewer]:
+    """Return the renewers of the threads of this process."""
+    return [renewer for known in list(_thread_renewers.values()) if (renewer := known())]
 
 
 def loop_renewer(server: Server, name: str, min_replicas: int = 0) -> AsyncRenewer:
