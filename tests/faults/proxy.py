@@ -206,6 +206,10 @@ class Proxy:
         except OSError:
             writer.transport.abort()
             return
+        if self._refuses:  # since a moment ago: `cut()` did not know of this connection
+            writer.transport.abort()
+            server[1].transport.abort()
+            return
         link = _Link(self, (reader, writer), server)
         self._links.add(link)
         try:
