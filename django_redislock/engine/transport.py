@@ -571,7 +571,9 @@ async def _aget_connection(pool: Any, urgent: bool) -> Any:
         except ConnectionError as error:
             if not is_exhausted(error) or time.monotonic() > give_up:
                 raise
-        except (RedisError, OSError):
+        except (RedisError, OSError, asyncio.CancelledError):
+            # redis-py closes the connection after these. So a cancellation, which is common, costs
+            # nobody else a connection.
             raise
         except BaseException as error:
             # A signal handler may have raised it during a handshake, and the pool may have taken
