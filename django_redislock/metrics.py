@@ -43,7 +43,7 @@ logger = logging.getLogger("django_redislock")
 Labels: TypeAlias = Mapping[str, Callable[[str], object]]
 Values: TypeAlias = tuple[str, ...]
 
-REPLY_TIMEOUT_SECONDS = 2.0
+SCRAPE_TIMEOUT_SECONDS = 2.0
 """A server that does not reply in this time counts as down."""
 
 RECENT_MINUTES = 10
@@ -183,7 +183,7 @@ class Servers(Collector):
 
 
 def _limited(op: Op) -> Op:
-    return replace(op, limit=REPLY_TIMEOUT_SECONDS) if isinstance(op, Batch | Call) else op
+    return replace(op, limit=SCRAPE_TIMEOUT_SECONDS) if isinstance(op, Batch | Call) else op
 
 
 class _ProcessMetrics(Collector):

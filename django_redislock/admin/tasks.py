@@ -18,7 +18,7 @@ from ..snapshots import Holding
 
 APP = "django_celery_results"
 
-REPLY_TIMEOUT_SECONDS = 1.0  # for the replies of the workers to a revocation
+INSPECT_TIMEOUT_SECONDS = 1.0  # for the replies of the workers to a revocation
 
 
 def result_links(
@@ -75,7 +75,7 @@ def revoke(task_id: str, task_name: str, *, terminate: bool) -> Revocation:
     """
     from celery import current_app  # an optional dependency
 
-    known = current_app.control.inspect(timeout=REPLY_TIMEOUT_SECONDS).query_task(task_id) or {}
+    known = current_app.control.inspect(timeout=INSPECT_TIMEOUT_SECONDS).query_task(task_id) or {}
     names = {
         worker: str(tasks[task_id][1]["name"])
         for worker, tasks in known.items()
@@ -84,7 +84,7 @@ def revoke(task_id: str, task_name: str, *, terminate: bool) -> Revocation:
     for name in names.values():
         if name[:MAX_FIELD_CHARACTERS] != task_name:
             raise ForeignTaskError(name)
-    replies = current_app.control.revoke(task_id, reply=True, timeout=REPLY_TIMEOUT_SECONDS)
+    replies = current_app.control.revoke(task_id, reply=True, timeout=INSPECT_TIMEOUT_SECONDS)
     if names and terminate:
         current_app.control.revoke(task_id, destination=[*names], terminate=True)
     return Revocation(len(replies or ()), ended=bool(names and terminate))

@@ -179,7 +179,7 @@ async def _aclose(client: AsyncClient) -> None:
             await each.connection_pool.disconnect()
 
 
-class Servers(dict[str | None, Server]):
+class ServersByAlias(dict[str | None, Server]):
     """The servers by cache alias. They are made on first use, and again after the settings have
     changed. None is ``REDISLOCK_CACHE``.
 
@@ -201,7 +201,7 @@ class Servers(dict[str | None, Server]):
         return "servers"
 
 
-servers = Servers()
+servers = ServersByAlias()
 
 
 CONNECTION_SETTINGS = {

@@ -22,7 +22,7 @@ from django_redislock.lock_types import BaseLock
 from django_redislock.snapshots import Holding
 from django_redislock.tasks.conflict import Conflict
 from django_redislock.tasks.execution import Execution
-from django_redislock.tasks.single import Call
+from django_redislock.tasks.single import TaskCall
 
 from . import board
 from .message import (
@@ -47,7 +47,7 @@ TERMINATED = {number - 256 for number in signal.valid_signals()}
 """The codes of the `SystemExit` with which a signal ends a pool process of Celery."""
 
 
-class TaskExecution(Execution):
+class CeleryExecution(Execution):
     """One call of the function of a Celery task."""
 
     slot: board.Slot | None = None
@@ -56,7 +56,7 @@ class TaskExecution(Execution):
     kept_until = 0.0
     """Until when the lock must be kept for a message that the task has sent in its own place."""
 
-    def __init__(self, call: Call, message: Message) -> None:
+    def __init__(self, call: TaskCall, message: Message) -> None:
         message.has_started = True  # also if the lock has no valid name
         super().__init__(call)
         self.message, self.task, self.must_run = message, message.task, message.must_run

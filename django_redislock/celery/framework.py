@@ -21,9 +21,9 @@ from django.core.exceptions import ImproperlyConfigured
 from django_redislock.tasks.decorator import wrap
 from django_redislock.tasks.execution import Execution
 from django_redislock.tasks.options import Options
-from django_redislock.tasks.single import Call, Single
+from django_redislock.tasks.single import Single, TaskCall
 
-from .execution import TaskExecution, with_autoretry
+from .execution import CeleryExecution, with_autoretry
 from .message import message_of, single_of
 from .sending import take_queue_lock_when_sent
 from .skipped import was_skipped
@@ -58,14 +58,14 @@ def execution(single: Single, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
     if running is None or single.is_async:  # Celery does not await coroutine functions
         return None
     added_args = 1 if args and args[0] is running else 0
-    call = Call(single, args, kwargs, running.name, None, added_args, running)
+    call = TaskCall(single, args, kwargs, running.name, None, added_args, running)
     message = message_of(running)
     if (message.single if message else single_of(running)) is not single:
         return None
     if message is None or message.execution:  # a direct call, perhaps by the function itself
         return Execution(call)
     call.task_id, call.is_expected = message.task_id, message.is_expected
-    return TaskExecution(call, message)
+    return CeleryExecution(call, message)
 
 
 def _install(options: Options, task: Task[..., Any]) -> None:

@@ -24,11 +24,11 @@ from celery.utils.time import maybe_iso8601, maybe_make_aware
 from django_redislock.lock_types import QueueLock
 from django_redislock.manager import locks
 from django_redislock.names import check_name
-from django_redislock.tasks.single import Call, Single, marked, queue_lock_token
+from django_redislock.tasks.single import Single, TaskCall, marked, queue_lock_token
 from django_redislock.text import error_text, printable
 
 if TYPE_CHECKING:
-    from .execution import TaskExecution
+    from .execution import CeleryExecution
 
 logger = logging.getLogger("django_redislock")
 
@@ -77,7 +77,7 @@ class Message:
     has_started = False
     """Whether the decorated function was called, if only to find that it must not run."""
 
-    execution: TaskExecution | None = None
+    execution: CeleryExecution | None = None
     """The call of the decorated function, while it runs."""
 
     is_sent_again = False
@@ -259,7 +259,7 @@ def returns_to_queue(task: Task[..., Any], error: object) -> bool:
 
 def call_of(
     single: Single, task: Task[..., Any], task_id: str | None, args: Any, kwargs: Any
-) -> Call:
+) -> TaskCall:
     """Return the call of a task that is sent.
 
     It leaves out keyword arguments that a task class adds to its messages, and removes before it
@@ -274,7 +274,7 @@ def call_of(
     known = {
         name: value for name, value in (kwargs or {}).items() if takes_any or name in parameters
     }
-    return Call(
+    return TaskCall(
         *(single, (*first, *(args or ())), known, task.name, task_id or "", len(first)), task=task
     )
 

@@ -26,7 +26,7 @@ from django_redislock.text import error_text
 
 logger = logging.getLogger("django_redislock")
 
-REPLY_TIMEOUT_SECONDS = 1.0
+RESULT_TIMEOUT_SECONDS = 1.0
 """How long a refusal waits for the result backend. Celery itself waits for minutes."""
 
 PAUSE_SECONDS = 30.0
@@ -94,12 +94,12 @@ def _answer(questions: list[tuple[Holding, str, Any]]) -> Holding | None:
         thread.start()
     except RuntimeError:  # the interpreter shuts down, or the system has no thread left
         return None
-    thread.join(REPLY_TIMEOUT_SECONDS)
+    thread.join(RESULT_TIMEOUT_SECONDS)
     if thread.is_alive():
         for _, _, backend in questions:
             _paused_until[type(backend)] = clock.now() + PAUSE_SECONDS
         logger.warning(
-            "Result of queued task is unknown: error=no reply in %g s", REPLY_TIMEOUT_SECONDS
+            "Result of queued task is unknown: error=no reply in %g s", RESULT_TIMEOUT_SECONDS
         )
     return next(iter(found), None)
 

@@ -26,23 +26,17 @@ from . import background_task
 from .events import InterruptSafeEvent
 from .operations import Flow, RawCommands, Sleep
 from .outages import is_outage, outage_pause
-from .protocol import Grant, Inbox, Waiter
+from .protocol import Grant, Inbox, WaitingCaller
 from .timing import (
     FINAL_REPLY_TIMEOUT_SECONDS,
     HEARTBEAT_SECONDS,
     POLL_INTERVAL_SECONDS,
+    READER_IDLE_SECONDS,
+    READER_RETRY_SECONDS,
     REPLY_TIMEOUT_SECONDS,
+    STUCK_READER_SECONDS,
 )
 from .transport import LoopLink, ThreadLink
-
-IDLE_SECONDS = 2.0
-"""The task that reads an inbox ends after this time without a waiter."""
-
-STUCK_SECONDS = 10.0
-"""A reader that has not ended a read after this time was interrupted."""
-
-RETRY_SECONDS = 0.05
-"""Seconds between an error of the task that reads an inbox and its next attempt."""
 
 
 def _reply_timeout(left: float) -> float:
@@ -133,10 +127,10 @@ class ThreadInbox(ReaderInbox):
         # The second is for a signal handler that waits in the thread that reads.
         self._link = ThreadLink(size=2)
         # A dictionary, because its changes are single steps, which no interrupt divides.
-        self._reader: dict[str, tuple[Waiter, int]] = {}
+        self._reader: dict[str, tuple[WaitingCaller, int]] = {}
         self._replies_until = math.inf
 
-    def wait(self, client: Client, waiter: Waiter, seconds: float) -> Grant | None:
+    def wait(self, client: Client, waiter: WaitingCaller, seconds: float) -> Grant | None:
         deadline = clock.now() + seconds
         waiter.wakeup = waiter.wakeup or InterruptSafeEvent()
         waiter.is_waiting = True
@@ -145,7 +139,7 @@ class ThreadInbox(ReaderInbox):
             while not waiter.news and (left := deadline - clock.now()) > 0:
                 reader = self._reader.setdefault("reader", reads)
                 if reader is reads:
-                    self._replies_until = clock.now() + STUCK_SECONDS
+                    self._replies_until = clock.now() + STUCK_READER_SECONDS
                     self._run(client, self._read(left), self._link)
                 elif reader[1] == reads[1] or clock.now() > self._replies_until:
                     # A signal handler waits in the thread of the reader, or an interrupt kept the
@@ -176,7 +170,9 @@ class LoopInbox(ReaderInbox):
         self._link = LoopLink()
         self._task: asyncio.Task[None] | None = None
 
-    async def wait(self, client: AsyncClient, waiter: Waiter, seconds: float) -> Grant | None:
+    async def wait(
+        self, client: AsyncClient, waiter: WaitingCaller, seconds: float
+    ) -> Grant | None:
         waiter.wakeup = asyncio.Event()
         waiter.is_waiting = True
         try:
@@ -199,9 +195,9 @@ class LoopInbox(ReaderInbox):
         idle_since = clock.now()
         try:
             await self._link.end_with_loop()
-            while clock.now() < idle_since + IDLE_SECONDS:
+            while clock.now() < idle_since + READER_IDLE_SECONDS:
                 if not await self._run(client, self._read(math.inf), self._link):
-                    await asyncio.sleep(RETRY_SECONDS)
+                    await asyncio.sleep(READER_RETRY_SECONDS)
                 if self.waiters:
                     idle_since = clock.now()
         finally:

@@ -9,7 +9,7 @@ from ..keys import LockKeys
 from ..lua import Script
 
 if TYPE_CHECKING:
-    from .protocol import Waiter
+    from .protocol import WaitingCaller
 
 T = TypeVar("T")
 Command: TypeAlias = tuple[str | int | float, ...]
@@ -64,7 +64,7 @@ class RawCommands:
 
 @dataclass(frozen=True, slots=True)
 class Join:
-    """Join the inbox of this process or event loop, and return the `Waiter`."""
+    """Join the inbox of this process or event loop, and return the `WaitingCaller`."""
 
     keys: LockKeys
     token: str = field(repr=False)
@@ -77,7 +77,7 @@ class Wait:
     Return None after `seconds`, or if the waiter has to ask again whether it holds the lock.
     """
 
-    waiter: "Waiter"
+    waiter: "WaitingCaller"
     seconds: float
 
 

@@ -40,6 +40,9 @@ from .timing import (
     CLEANUP_TIMEOUT_SECONDS,
     FINAL_REPLY_TIMEOUT_SECONDS,
     HEARTBEAT_SECONDS,
+    MAX_LOCKS_PER_CALL,
+    MAX_MESSAGE_CHARACTERS,
+    MAX_WAITERS_PER_HEARTBEAT,
     POLL_INTERVAL_SECONDS,
     REPLICA_WAIT_SECONDS,
     REPLY_TIMEOUT_SECONDS,
@@ -47,18 +50,8 @@ from .timing import (
 
 T = TypeVar("T")
 
-MAX_LOCKS_PER_CALL = 100
-"""More locks in one script call would delay other clients."""
-
-MAX_CHECKED = 1000
-"""A heartbeat looks for that many waiters in their queues, and the next one for others."""
-
 GRANT = re.compile(r"(?<!\S)([0-9]{1,16}) ([1-9][0-9]{0,15}) ([0-9]{1,16})(?!\S)")
 """A grant in an inbox: ticket, fencing token and epoch (ms)."""
-
-MAX_MESSAGE_CHARACTERS = 1000
-"""The length of a message in an inbox that is read. A script sends a shorter one. A search in a
-very long one would stop the process."""
 
 
 class Acquired(NamedTuple):
@@ -86,7 +79,7 @@ class Grant(NamedTuple):
 
 
 @dataclass(eq=False, slots=True)
-class Waiter:
+class WaitingCaller:
     """One acquisition that may have to wait. `Inbox.join` makes it."""
 
     inbox: "Inbox"
@@ -141,13 +134,13 @@ class Inbox:
     def __init__(self, prefix: str) -> None:
         self.id = os.urandom(8).hex()
         self.key = f"{prefix}{self.id}"
-        self.waiters: dict[int, Waiter] = {}
+        self.waiters: dict[int, WaitingCaller] = {}
         self.heartbeat_due = -math.inf
         self.failed_reads = 0
-        self._failed: set[Waiter] = set()
+        self._failed: set[WaitingCaller] = set()
         self._asks_alone = False
-        self._in_turn: deque[Waiter] = deque()
-        self.turn: Waiter | None = None
+        self._in_turn: deque[WaitingCaller] = deque()
+        self.turn: WaitingCaller | None = None
         """The waiter that asks, while waiters ask one after the other."""
         self._turn_ends = -math.inf
         self.outage: dict[str, object] = {}
@@ -156,17 +149,17 @@ class Inbox:
         self._tickets = count(1)
         self._checked = 0
 
-    def join(self, keys: LockKeys, token: str) -> Waiter:
+    def join(self, keys: LockKeys, token: str) -> WaitingCaller:
         """Return a new waiter. It stays in `waiters` until it is removed."""
         if not self.waiters:  # its request is a heartbeat, too
             self.heartbeat_due = clock.now() + HEARTBEAT_SECONDS
             if self.outage or self.failed_reads:  # of an earlier wait
                 self.read_succeeded()
-        waiter = Waiter(self, keys, token, next(self._tickets))
+        waiter = WaitingCaller(self, keys, token, next(self._tickets))
         self.waiters[waiter.ticket] = waiter
         return waiter
 
-    def left(self, waiter: Waiter) -> None:
+    def left(self, waiter: WaitingCaller) -> None:
         """Let the other waiters continue without one that does not wait any more."""
         self._failed.discard(waiter)
         self._end_turn(waiter)
@@ -187,7 +180,7 @@ class Inbox:
     # other in their order, because Redis may have lost the queue. A heartbeat that succeeds finds
     # those that have to ask: Redis has not queued them, or has made them holders.
 
-    def request_failed(self, waiter: Waiter, error: Exception) -> None:
+    def request_failed(self, waiter: WaitingCaller, error: Exception) -> None:
         """Have a waiter ask again a little later, unless a heartbeat finds it in its queue."""
         waiter.failures += 1
         self._failed.add(waiter)
@@ -196,7 +189,7 @@ class Inbox:
         self._stop_turns()
         self._log_outage(waiter, error)
 
-    def request_answered(self, waiter: Waiter) -> None:
+    def request_answered(self, waiter: WaitingCaller) -> None:
         """Have the other waiters ask again, if they did not while the server was away."""
         waiter.failures = 0
         self._failed.discard(waiter)
@@ -232,7 +225,7 @@ class Inbox:
         """Whether waiters ask again, each after the reply to the one before."""
         return clock.now() < self._turn_ends
 
-    def _ask_in_turn(self, waiters: Iterable[Waiter]) -> None:
+    def _ask_in_turn(self, waiters: Iterable[WaitingCaller]) -> None:
         if self.asks_in_turn:
             return
         self._in_turn = deque(waiters)
@@ -252,11 +245,11 @@ class Inbox:
         self._in_turn.clear()
         self._next_turn()
 
-    def _end_turn(self, waiter: Waiter) -> None:
+    def _end_turn(self, waiter: WaitingCaller) -> None:
         if self.turn is waiter:
             self._next_turn()
 
-    def _log_outage(self, waiter: Waiter, error: Exception) -> None:
+    def _log_outage(self, waiter: WaitingCaller, error: Exception) -> None:
         mark = object()  # not the error, whose traceback would keep a lock alive
         if self.outage.setdefault("mark", mark) is mark:  # no other thread was first
             log_outage(waiter.keys.name, error, len(self.waiters))
@@ -269,7 +262,7 @@ class Inbox:
         if not waiting:
             return
         first = self._checked % len(waiting)
-        checked = (waiting[first:] + waiting[:first])[:MAX_CHECKED]
+        checked = (waiting[first:] + waiting[:first])[:MAX_WAITERS_PER_HEARTBEAT]
         self._checked = first + len(checked)
         tokens: dict[LockKeys, list[str]] = {each.keys: [] for each in waiting}
         for waiter in checked:
@@ -297,7 +290,7 @@ def acquire(request: AcquireRequest, deadline: float | None) -> Flow[Acquired | 
         request: The lock and its holder-to-be.
         deadline: When to give up. None means never, and ``-inf`` means not to wait at all.
     """
-    waiter: Waiter | None = None
+    waiter: WaitingCaller | None = None
     if deadline != -math.inf:
         waiter = yield Join(request.keys, request.token)
         waiter.rides_outages = request.rides_outages
@@ -412,7 +405,7 @@ def _too_few_replicas(name: str, action: str, replicas: int, wanted: int) -> Con
 
 
 def _await_grant(
-    request: AcquireRequest, waiter: Waiter, remaining: float
+    request: AcquireRequest, waiter: WaitingCaller, remaining: float
 ) -> Flow[Acquired | None]:
     """Wait for a grant, or until the waiter has to ask again."""
     grant = yield Wait(waiter, remaining)

@@ -30,32 +30,21 @@ from .operations import Flow
 from .protocol import PendingRelease
 from .registry import all_holds, should_renew
 from .runners import arun, run
-from .timing import GRANT_POLL_SECONDS
+from .timing import (
+    BACKGROUND_RELEASE_SECONDS,
+    GRANT_POLL_SECONDS,
+    LATE_REQUEST_SECONDS,
+    MAX_RELEASES_PER_ROUND,
+    RENEWAL_REPLY_SECONDS,
+    RENEWAL_RETRY_SECONDS,
+    RENEWER_IDLE_SECONDS,
+)
 from .transport import LoopLink, ThreadLink
 
 logger = logging.getLogger("django_redislock")
 
 THREAD_NAME = "redislock-renewal"
 """The name of the threads and tasks that renew."""
-
-MAX_REPLY_SECONDS = 2.0
-"""How long a renewer waits for a reply, unless the shortest lease requires less."""
-
-RETRY_SECONDS = 1.0
-"""How long after a failed renewal it is retried, or a tenth of the lease if that is less."""
-
-IDLE_SECONDS = 10.0
-"""A renewer without a lease ends after this time."""
-
-RELEASE_RETRY_SECONDS = 3600.0
-"""How long a release is retried in the background, or until the lease ends if that is sooner."""
-
-MAX_RELEASES = 5000
-"""How many locks are released in one round trip, so that renewals do not wait for them."""
-
-LATE_REQUEST_SECONDS = 5.0
-"""A server that was paused may still execute an acquisition for this time after it replied
-that the lock is not held."""
 
 
 Results: TypeAlias = Iterable[tuple[Any, Any]]
@@ -124,7 +113,7 @@ class Renewer:
                 acquisition.
         """
         now = clock.now()
-        until = now + min(longest, RELEASE_RETRY_SECONDS)
+        until = now + min(longest, BACKGROUND_RELEASE_SECONDS)
         self._to_release[keys.name, token] = PendingRelease(keys, token, at_least_for, now, until)
         with suppress(RuntimeError):  # no thread can be started, so the lease expires
             self.wake()
@@ -141,7 +130,7 @@ class Renewer:
         dues += [release.due for release in list(self._to_release.values())]
         if self._expects_grants():
             dues.append(now + GRANT_POLL_SECONDS)
-        self._wakes_at = min(dues, default=now + IDLE_SECONDS)
+        self._wakes_at = min(dues, default=now + RENEWER_IDLE_SECONDS)
         return min(max(0.0, self._wakes_at - clock.now()), threading.TIMEOUT_MAX)
 
     def may_end(self) -> bool:
@@ -150,7 +139,7 @@ class Renewer:
         return not (self._watched() or self._to_release or self._expects_grants())
 
     def _expects_grants(self) -> bool:
-        return clock.now() < self._last_grant + IDLE_SECONDS
+        return clock.now() < self._last_grant + RENEWER_IDLE_SECONDS
 
     def batches(self) -> Iterator[RenewalBatch]:
         """Yield what is due now."""
@@ -161,7 +150,9 @@ class Renewer:
             flow = protocol.retake_all(lost, _reply_timeout(self._renewed()))
             yield RenewalBatch(lost, flow, partial(self._apply_retakes, clock.now()))
         releases = list(self._to_release.values())  # a copy, because other threads add to it
-        due = [release for release in releases if release.due <= clock.now()][:MAX_RELEASES]
+        due = [release for release in releases if release.due <= clock.now()][
+            :MAX_RELEASES_PER_ROUND
+        ]
         if due:
             release = protocol.release_all(due, _reply_timeout(self._renewed()))
             yield RenewalBatch(due, release, self._apply_releases)
@@ -225,7 +216,7 @@ class Renewer:
         for error, leases in failed.items():
             logger.warning("Renewal failed, will retry: locks=%d error=%s", len(leases), error)
             for lease in leases:
-                lease.postpone(min(RETRY_SECONDS, lease.seconds / 10))
+                lease.postpone(min(RENEWAL_RETRY_SECONDS, lease.seconds / 10))
         # Last, because `on_lost` may take long.
         for lease in lost:
             if lease.state is LeaseState.HELD:  # else its release was faster than the reply
@@ -250,7 +241,7 @@ class Renewer:
 
     def _apply_releases(self, results: Results) -> None:
         for release, released in results:
-            release.due = clock.now() + RETRY_SECONDS
+            release.due = clock.now() + RENEWAL_RETRY_SECONDS
             if released is False:
                 release.until = min(release.until, clock.now() + LATE_REQUEST_SECONDS)
             if released is True or release.due > release.until:
@@ -260,7 +251,7 @@ class Renewer:
 def _reply_timeout(leases: Sequence[Lease]) -> float:
     """Return the seconds for which the leases can wait for a reply."""
     deadline = min((lease.deadline for lease in leases), default=math.inf)
-    return max(0.05, min(MAX_REPLY_SECONDS, (deadline - clock.now()) / 2))
+    return max(0.05, min(RENEWAL_REPLY_SECONDS, (deadline - clock.now()) / 2))
 
 
 class ThreadRenewer(Renewer):
@@ -359,7 +350,7 @@ class AsyncRenewer(Renewer):
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._worker = None
         if not self.may_end():  # all tasks were cancelled, and the loop may go on
-            asyncio.get_running_loop().call_later(RETRY_SECONDS / 10, self._restart)
+            asyncio.get_running_loop().call_later(RENEWAL_RETRY_SECONDS / 10, self._restart)
 
     def _restart(self) -> None:
         # Not for a grant that may come: the loop may be closing.

@@ -17,6 +17,13 @@ from ..engine.operations import Flow, Gather, OnServer, Sleep
 from ..engine.outages import is_outage
 from ..engine.registry import Hold
 from ..engine.runners import arun, run
+from ..engine.timing import (
+    QUORUM_DRIFT,
+    QUORUM_GATHER_SECONDS,
+    QUORUM_PAUSE_SECONDS,
+    QUORUM_REPLY_FRACTION,
+    QUORUM_REPLY_SECONDS,
+)
 from ..exceptions import LockError
 from ..snapshots import LockInfo
 from ..text import error_text
@@ -26,21 +33,6 @@ from .acquisition import AcquireCall, Acquisition, AnyAcquisition
 from .base import BaseLock
 from .composite import CompositeAcquisition, CompositeLock, T
 from .options import LockOptions
-
-MAX_REPLY_SECONDS = 0.5
-"""How long one server may take to reply, unless `MAX_REPLY_FRACTION` of the lease is less."""
-
-MAX_REPLY_FRACTION = 0.2
-
-GATHER_SECONDS = 0.25
-"""How long a caller that queued at the first server waits at the others, whose previous holder may
-be releasing them at this moment."""
-
-RETRY_DELAY_SECONDS = 0.01, 0.2
-"""The range of the random delay between two attempts, which separates rivals."""
-
-DRIFT = 0.01, 0.002
-"""The part of a lease to ignore, as Redlock does: see `Lease.drift`."""
 
 
 class Quorum(CompositeLock):
@@ -72,7 +64,7 @@ class Quorum(CompositeLock):
         super().__init__(servers[0], name, **options)
         self._servers = servers
         self._needed = len(servers) // 2 + 1
-        self.reply_timeout = min(MAX_REPLY_SECONDS, self.timeout * MAX_REPLY_FRACTION)
+        self.reply_timeout = min(QUORUM_REPLY_SECONDS, self.timeout * QUORUM_REPLY_FRACTION)
 
     @property
     def validity(self) -> float:
@@ -182,7 +174,7 @@ class QuorumAcquisition(CompositeAcquisition):
             failures = 0
             if held or (until is not None and clock.now() >= until):
                 return held
-            yield Sleep(random.uniform(*RETRY_DELAY_SECONDS))  # noqa: S311  no secret
+            yield Sleep(random.uniform(*QUORUM_PAUSE_SECONDS))  # noqa: S311  no secret
 
     def _begin(self) -> "list[QuorumPartAcquisition]":
         """Return the acquisitions of a new attempt, one for each server, with one token."""
@@ -271,7 +263,7 @@ class QuorumAcquisition(CompositeAcquisition):
                 break
         if not isinstance(results[-1], Hold):
             return results
-        limit = clock.now() + GATHER_SECONDS
+        limit = clock.now() + QUORUM_GATHER_SECONDS
         if until is not None:
             limit = min(until, limit)
         others: list[object] = yield Gather(
@@ -326,7 +318,7 @@ class QuorumPartAcquisition(Acquisition):
 
     def new_lease(self) -> Lease:
         lease = super().new_lease()
-        lease.drift = DRIFT
+        lease.drift = QUORUM_DRIFT
         return lease
 
     def _possible(self, elsewhere: list[Lease]) -> list[Lease]:

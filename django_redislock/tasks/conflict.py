@@ -13,7 +13,7 @@ from django_redislock.signals import task_skipped
 from django_redislock.snapshots import Holding, LockInfo
 from django_redislock.text import holder_text, printable, short_duration
 
-from .single import Call
+from .single import TaskCall
 
 logger = logging.getLogger("django_redislock")
 
@@ -40,7 +40,7 @@ class Conflict:
     holding: Holding | None = None
     """The hold of the lock that the error names."""
 
-    def __init__(self, call: Call, name: str, holder_id: str | None = None) -> None:
+    def __init__(self, call: TaskCall, name: str, holder_id: str | None = None) -> None:
         self.call, self.name = call, name
         self.error = AlreadyRunning(name, holder_id)
         """The error that names the holder, if it is known."""

@@ -16,7 +16,7 @@ from django_redislock.validators import Seconds
 
 from .execution import Execution
 from .options import VALIDATORS, Options
-from .single import MARK, Call, Single
+from .single import MARK, Single, TaskCall
 
 
 @cache
@@ -207,4 +207,4 @@ def _execution(single: Single, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
         execution: Execution | None = framework.execution(single, args, kwargs)
         if execution is not None:
             return execution
-    return Execution(Call(single, args, kwargs))
+    return Execution(TaskCall(single, args, kwargs))

@@ -38,7 +38,7 @@ from .conflict import Conflict
 from .decorator import decorated, wrap
 from .execution import Execution
 from .options import Options
-from .single import Call, Single, marked
+from .single import Single, TaskCall, marked
 from .transactions import TRANSACTION_SECONDS, on_end
 
 logger = logging.getLogger("django_redislock")
@@ -135,11 +135,13 @@ REPLICATION_SECONDS = 1.0
 POLL_SECONDS = 0.02
 
 
-def call_of(single: Single, task: Any, args: Any, kwargs: Any, task_id: str | None = None) -> Call:
+def call_of(
+    single: Single, task: Any, args: Any, kwargs: Any, task_id: str | None = None
+) -> TaskCall:
     """Return the call of a task that is enqueued with these arguments."""
     added = (None,) if task.takes_context else ()
     name = task.module_path
-    return Call(
+    return TaskCall(
         *(single, (*added, *args), kwargs, name, task_id, len(added)), task=_of_module(task)
     )
 
@@ -163,7 +165,7 @@ def holders_with_ids(single: Single, name: str) -> tuple[Holding, ...]:
         time.sleep(POLL_SECONDS)
 
 
-class TaskExecution(Execution):
+class DjangoTaskExecution(Execution):
     """The execution of a task by a backend."""
 
     def _settle(self, conflict: Conflict) -> dict[str, str] | None:
@@ -206,20 +208,20 @@ def decorate(options: Options, task: Any) -> Any:
 
 def execution(
     single: Single, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> TaskExecution | None:
+) -> DjangoTaskExecution | None:
     """Return the execution of a call that a backend makes for the task that it runs."""
     found = runs.get()
     run = found[-1] if found else None
-    call = Call(single, args, kwargs, added_args=single.added_args)
+    call = TaskCall(single, args, kwargs, added_args=single.added_args)
     if run is None or run.has_begun or marked(run.result.task.func) is not single:
-        return TaskExecution(call) if single.framework == "django" else None
+        return DjangoTaskExecution(call) if single.framework == "django" else None
     check_options(single.options)
     run.has_begun, task = True, run.result.task
     call.task, call.task_name = _of_module(task), task.module_path
     call.task_id, call.added_args = str(run.result.id), int(task.takes_context)
     if single.options.locking.when_sent:
         call.other_queue_token = being_sent.get()
-    return TaskExecution(call)
+    return DjangoTaskExecution(call)
 
 
 def check_options(options: Options) -> None:
@@ -397,7 +399,7 @@ class QueueLocks:
 
 
 def _keep(
-    sending: QueueLock, call: Call, run_after: datetime | None, get_result: Callable[[], Any]
+    sending: QueueLock, call: TaskCall, run_after: datetime | None, get_result: Callable[[], Any]
 ) -> None:
     """Pass the queue lock on to the id of the task, until it is due."""
     queue_lock = call.single.queue_lock(sending.lock, call)

@@ -17,7 +17,7 @@ from django_redislock.text import error_text
 
 from .abort import Abort
 from .conflict import Conflict
-from .single import Call
+from .single import TaskCall
 
 logger = logging.getLogger("django_redislock")
 
@@ -57,7 +57,7 @@ class Execution:
     kept_metadata: Mapping[str, Any] = {}
     """The metadata of the queue lock that the lock becomes if it is kept."""
 
-    def __init__(self, call: Call) -> None:
+    def __init__(self, call: TaskCall) -> None:
         self.call, self.single, self.options = call, call.single, call.single.options
         self.alias, self.name = self.single.manager.alias, self.single.name_of(call)
         self.queue_lock_name = self.single.queue_lock_name(self.name)

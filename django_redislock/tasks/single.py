@@ -36,7 +36,7 @@ QUEUE_LOCK_SUFFIX = ":queued"
 
 
 @dataclass(eq=False, slots=True)
-class Call:
+class TaskCall:
     """A call of a single-instance function."""
 
     single: Single
@@ -116,7 +116,7 @@ class Single:
         self._template = Template(key, self.signature, "key") if isinstance(key, str) else None
         self._arguments_text = arguments_text(options.unique_on or (), self.signature)
 
-    def name_of(self, call: Call) -> str:
+    def name_of(self, call: TaskCall) -> str:
         """Return the name of the lock for a call."""
         key = self.options.key
         if callable(key):
@@ -128,14 +128,14 @@ class Single:
         text = self._arguments_text(call.args, call.kwargs, call.added_args)
         return fit_name(f"{call.name}:{text}" if text else call.name)
 
-    def limit_for(self, call: Call) -> int | None:
+    def limit_for(self, call: TaskCall) -> int | None:
         """Return how many instances can run at the same time. None means a mutex."""
         limit = self.options.limit
         if not callable(limit):
             return limit
         return validators.count("the result of limit", limit(*call.sent_args, **call.kwargs))
 
-    def lock(self, name: str, call: Call, on_lost: Any = None) -> Mutex | Semaphore:
+    def lock(self, name: str, call: TaskCall, on_lost: Any = None) -> Mutex | Semaphore:
         """Return the lock for a call."""
         options, limit = self.options, self.limit_for(call)
         more = {**options.of_lock, "on_lost": on_lost} if on_lost else options.of_lock
@@ -165,7 +165,7 @@ class Single:
             )
         return fit_name(name + QUEUE_LOCK_SUFFIX)
 
-    def queue_lock(self, lock: BaseLock, call: Call) -> QueueLock:
+    def queue_lock(self, lock: BaseLock, call: TaskCall) -> QueueLock:
         """Return the queue lock of a task, to acquire it."""
         return QueueLock(
             lock,
@@ -175,12 +175,12 @@ class Single:
             signature=queue_signature(lock.name, call.name, call.task_id or ""),
         )
 
-    def release_queue_lock(self, name: str, call: Call) -> bool:
+    def release_queue_lock(self, name: str, call: TaskCall) -> bool:
         """Release the queue lock of a task, and return whether the task held it."""
         lock, token, task = self.manager.lock(name), call.queue_token, (call.name, call.task_id)
         return bool(token) and QueueLock(lock, token, task).release()
 
-    def release_queue_locks(self, call: Call, taken: str | None = None) -> None:
+    def release_queue_locks(self, call: TaskCall, taken: str | None = None) -> None:
         """Release what a task that has ended still has.
 
         Args:

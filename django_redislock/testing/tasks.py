@@ -14,7 +14,7 @@ from ..names import short_repr
 from ..signals import task_skipped
 from ..tasks.conflict import SIMULATED
 from ..tasks.django import call_of
-from ..tasks.single import Call, marked
+from ..tasks.single import TaskCall, marked
 from ..text import printable
 from ..validators import Seconds
 from .holding import held_by, not_free
@@ -63,7 +63,7 @@ def conflict(task: Any, /, *args: Any, **kwargs: Any) -> Iterator[Other]:
         yield first
 
 
-def _call_of(task: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
+def _call_of(task: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> TaskCall:
     is_of_celery, is_of_django = hasattr(task, "apply_async"), hasattr(task, "aenqueue")
     single = marked(task.run if is_of_celery else task.func if is_of_django else task)
     if single is None:
@@ -75,10 +75,10 @@ def _call_of(task: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
     if is_of_django:
         return call_of(single, task, args, kwargs)
     first = (task.__self__,) if inspect.ismethod(task) else ()
-    return Call(single, (*first, *args), kwargs, added_args=len(first))
+    return TaskCall(single, (*first, *args), kwargs, added_args=len(first))
 
 
-def _hold_for(stack: ExitStack, call: Call) -> Other:
+def _hold_for(stack: ExitStack, call: TaskCall) -> Other:
     """Hold the locks of a call until the end of `stack`."""
     single, locking = call.single, call.single.options.locking
     name, task_id = single.name_of(call), str(call.task_id)

@@ -109,7 +109,7 @@ async def test_a_task_waits_for_a_connection(own_server, own_redis):
 def test_an_idle_renewer_closes_its_connection_and_the_next_lease_starts_another(
     own_locks, own_redis, monkeypatch
 ):
-    monkeypatch.setattr(renewer, "IDLE_SECONDS", 0.05)
+    monkeypatch.setattr(renewer, "RENEWER_IDLE_SECONDS", 0.05)
     for _ in range(2):
         with own_locks.lock("a", timeout=LEASE):
             assert connected(own_redis) == 1
@@ -118,7 +118,7 @@ def test_an_idle_renewer_closes_its_connection_and_the_next_lease_starts_another
 
 
 def test_a_renewal_task_closes_its_connection_when_it_ends(own_locks, own_redis, monkeypatch):
-    monkeypatch.setattr(renewer, "IDLE_SECONDS", 0.05)
+    monkeypatch.setattr(renewer, "RENEWER_IDLE_SECONDS", 0.05)
 
     async def use():
         async with own_locks.lock("a", timeout=LEASE):

@@ -62,7 +62,7 @@ def test_clients_with_the_same_pool_take_turns_to_read(own_server, own_redis):
 
 @pytest.mark.parametrize("single", [True, False])
 async def test_tasks_wait_with_one_client_after_another(own_server, monkeypatch, single):
-    monkeypatch.setattr(inbox, "IDLE_SECONDS", 0.05)
+    monkeypatch.setattr(inbox, "READER_IDLE_SECONDS", 0.05)
     for _ in range(2):
         options = {"single_connection_client": single}
         async with redis.asyncio.Redis.from_url(own_server.url, **options) as client:

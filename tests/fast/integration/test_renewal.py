@@ -19,7 +19,7 @@ import redis
 from django_redislock import Lock, LockLost, clock, locks
 from django_redislock.engine import protocol, queries, renewer
 from django_redislock.engine.registry import should_renew
-from django_redislock.engine.renewer import RETRY_SECONDS, thread_renewer
+from django_redislock.engine.renewer import RENEWAL_RETRY_SECONDS, thread_renewer
 from django_redislock.engine.runners import _perform, run
 from django_redislock.keys import Keys
 from django_redislock.lock_types import Mutex
@@ -237,7 +237,9 @@ def test_no_renewal_starts_in_a_loop_that_closes(caplog):
         leave.set()
         await asyncio.gather(*tasks)
         # The loop waits for its executor after it has cancelled all tasks.
-        asyncio.get_running_loop().run_in_executor(None, time.sleep, 3 * RETRY_SECONDS / 10)
+        asyncio.get_running_loop().run_in_executor(
+            None, time.sleep, 3 * RENEWAL_RETRY_SECONDS / 10
+        )
 
     asyncio.run(contend())
     gc.collect()
@@ -472,7 +474,7 @@ def test_each_lock_object_of_the_hold_reports_the_loss_once(moving_clock):
 
 @pytest.fixture
 def soon_idle(monkeypatch):
-    monkeypatch.setattr(renewer, "IDLE_SECONDS", 0.05)
+    monkeypatch.setattr(renewer, "RENEWER_IDLE_SECONDS", 0.05)
 
 
 def ends(book):
@@ -509,7 +511,7 @@ def test_short_holds_do_not_wake_the_renewer(own_locks, monkeypatch, acquire, mo
 
 
 def test_an_idle_renewer_does_not_end_before_its_leases(own_locks, monkeypatch):
-    monkeypatch.setattr(renewer, "IDLE_SECONDS", 0.3)
+    monkeypatch.setattr(renewer, "RENEWER_IDLE_SECONDS", 0.3)
     book = thread_renewer(own_locks._server())
     book.wake()
     wait_until(lambda: math.isfinite(book._wakes_at))

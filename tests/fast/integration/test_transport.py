@@ -304,7 +304,7 @@ def test_a_client_that_is_garbage_leaves_no_connection(own_server, own_redis, mo
         gc.collect()
         return own_redis.info("clients")["connected_clients"] == 1
 
-    monkeypatch.setattr(renewer, "IDLE_SECONDS", 0.1)
+    monkeypatch.setattr(renewer, "RENEWER_IDLE_SECONDS", 0.1)
 
     async def use():
         for _ in range(5):
