@@ -81,6 +81,10 @@ def _errors() -> Iterator[CheckMessage]:
             yield _error("redislock.E002", error, hint)
     for mistake in mistakes.values():
         yield _error("redislock.E003", mistake, SETTINGS_HINT)
+    for name in {"client", "async_client"} - mistakes.keys():
+        for alias in getattr(conf, name).keys() - {None, *caches.settings}:
+            text = f"REDISLOCK_{name.upper()} has the key {without_secrets(repr(alias))}, which "
+            yield _error("redislock.E003", f"{text}is not in CACHES", SETTINGS_HINT)
 
 
 def _eviction() -> Iterator[CheckMessage]:
@@ -107,10 +111,12 @@ def _eviction() -> Iterator[CheckMessage]:
 
 
 def _shared_database() -> Iterator[CheckMessage]:
+    from .backends import uses_custom_client
+
     own = _database(conf.cache)
     others = (alias for alias in caches.settings if alias != conf.cache)
     shared = next((alias for alias in others if own and _database(alias) == own), None)
-    if conf.cache == "default" and conf.client is None:
+    if conf.cache == "default" and not uses_custom_client("default"):
         shared = "default"
     if shared:
         text = (

@@ -3,7 +3,7 @@
 Each setting is read once. It is read again after `override_settings` has changed it.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Generic, TypeVar
 
@@ -62,9 +62,21 @@ def _patterns(name: str, value: Any) -> Sequence[str]:
     return found
 
 
-def _imported(name: str, value: object) -> Callable[[], Any] | None:
+def _clients(name: str, value: object) -> Mapping[str | None, Callable[[], Any]]:
+    """Return callables by cache alias. A single one has the key None."""
     if value is None:
-        return None
+        return {}
+    if not isinstance(value, dict):
+        return {None: _imported(name, value)}
+    return {
+        _string(f"Each key of {name}", alias, "the name of a cache alias"): _imported(
+            f"{name}[{alias!r}]", path
+        )
+        for alias, path in value.items()
+    }
+
+
+def _imported(name: str, value: object) -> Callable[[], Any]:
     expected = "the dotted path of a callable"
     try:
         found = import_string(_string(name, value, expected))
@@ -89,11 +101,12 @@ class Conf:
     history = Setting(10_000, partial(count, least=0))
     """How many events of each type are kept. 0 keeps no history."""
 
-    client = Setting(None, _imported)
-    """The dotted path of a callable that returns the client to use instead of the cache's."""
+    client = Setting(None, _clients)
+    """The dotted path of a callable that returns the client to use instead of the cache's, or a
+    dictionary with one for each of several cache aliases."""
 
-    async_client = Setting(None, _imported)
-    """The dotted path of a callable that returns a ``redis.asyncio`` client."""
+    async_client = Setting(None, _clients)
+    """The same for ``redis.asyncio`` clients."""
 
     max_connections = Setting(50, partial(count, least=1))
     """How many connections the threads of a process use for locks at most."""

@@ -17,8 +17,7 @@ from redis.exceptions import AuthenticationError, NoPermissionError, RedisError,
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from . import clock
-from .backends import Server
-from .conf import conf
+from .backends import Server, uses_custom_client
 from .engine import queries, store
 from .engine.inbox import blocking_read
 from .engine.operations import Batch, Call, Command, Flow, RawCommands
@@ -216,8 +215,7 @@ def unreached(server: Server, error: Exception, **results: Result) -> Health:
 
 def unavailable_text(alias: str, error: Exception) -> str:
     """Return a sentence on why the locks of a cache alias are not available."""
-    is_own = alias == conf.cache and conf.client
-    setting = "REDISLOCK_CLIENT" if is_own else f"CACHES[{alias!r}]"
+    setting = "REDISLOCK_CLIENT" if uses_custom_client(alias) else f"CACHES[{alias!r}]"
     what = f"The locks on {alias!r} can't be reached"
     if isinstance(error, AuthenticationError):
         what = f"The server refuses the user name or the password of {setting}"

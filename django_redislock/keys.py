@@ -38,12 +38,15 @@ class Keys:
     """The keys with one prefix.
 
     Raises:
-        ValueError: The prefix begins with ``}``. A Cluster would spread its keys over the slots.
+        ValueError: The prefix is empty or begins with ``}``. A Cluster would spread its keys over
+            the slots.
     """
 
     prefix: str
 
     def __post_init__(self) -> None:
+        if not self.prefix:
+            raise ValueError("REDISLOCK_PREFIX cannot be empty without a KEY_PREFIX")
         if self.prefix.startswith("}"):
             raise ValueError(f"The prefix of keys cannot begin with '}}', got {self.prefix!r}")
 

@@ -1,6 +1,6 @@
 """Find the server that stores the locks of a cache alias, and how to connect to it."""
 
-from .client_factory import supports_locks, unsupported_message
+from .client_factory import supports_locks, unsupported_message, uses_custom_client
 from .cluster import SlotOwner
 from .endpoints import Endpoint
 from .servers import AsyncClient, Client, ClientServer, Server, servers
@@ -15,4 +15,5 @@ __all__ = [
     "servers",
     "supports_locks",
     "unsupported_message",
+    "uses_custom_client",
 ]

@@ -55,8 +55,8 @@ def client_factory(alias: str, keys: Keys) -> ClientFactory | None:
     """
     if uses_custom_client(alias):
         return ClientFactory(
-            partial(_custom_client, "REDISLOCK_CLIENT", is_async=False),
-            partial(_custom_client, "REDISLOCK_ASYNC_CLIENT", is_async=True),
+            partial(_custom_client, alias, is_async=False),
+            partial(_custom_client, alias, is_async=True),
         )
     with _alias_in_errors(alias):
         return _cache_factory(alias, keys)
@@ -99,15 +99,23 @@ def unsupported_message(alias: str) -> str:
 
 def uses_custom_client(alias: str) -> bool:
     """Return whether ``REDISLOCK_CLIENT`` makes the client of a cache alias."""
-    return alias == conf.cache and conf.client is not None
+    return _callable(conf.client, alias) is not None
 
 
-def _custom_client(setting: str, *, is_async: bool) -> Any:
-    make = conf.async_client if is_async else conf.client
+def _callable(
+    clients: Mapping[str | None, Callable[[], Any]], alias: str
+) -> Callable[[], Any] | None:
+    return clients.get(alias) or (clients.get(None) if alias == conf.cache else None)
+
+
+def _custom_client(alias: str, *, is_async: bool) -> Any:
+    setting = "REDISLOCK_ASYNC_CLIENT" if is_async else "REDISLOCK_CLIENT"
+    make = _callable(conf.async_client if is_async else conf.client, alias)
     if make is None:
         raise ImproperlyConfigured(
-            f"{setting} is not set. Async code needs it if REDISLOCK_CLIENT is set: "
-            "use the dotted path of a callable that returns a redis.asyncio client."
+            f"{setting} is not set for the cache alias {alias!r}. Async code needs it if "
+            "REDISLOCK_CLIENT is set: use the dotted path of a callable that returns a "
+            "redis.asyncio client."
         )
     try:
         client = with_connection_errors(make)

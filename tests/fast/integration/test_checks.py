@@ -88,7 +88,15 @@ def test_an_invalid_address_is_E002(settings, alias_on, location):
     assert "REDISLOCK_CACHE" not in messages()["redislock.E002"].hint
 
 
-@pytest.mark.parametrize("path", ["no.such.module", "os.environ", 5])
+@pytest.mark.parametrize(
+    "path",
+    [
+        *("no.such.module", "os.environ", 5),
+        *({"default": "no.such.module"}, {"default": None}, {5: "os.getcwd"}),
+        {"elsewhere": "os.getcwd"},  # no cache alias
+    ],
+    ids=str,
+)
 def test_a_client_setting_that_is_wrong_is_E003_alone(settings, path):
     settings.REDISLOCK_CLIENT = path
     for deploy in (False, True):

@@ -25,6 +25,7 @@ from redis.exceptions import (
 from django_redislock import AsyncLock, Lock, locks
 from django_redislock.backends import cluster as nodes_of_cluster
 from django_redislock.backends import servers
+from django_redislock.conf import conf
 from tests.servers import Cluster
 from tests.tools import wait_until
 
@@ -32,7 +33,6 @@ pytestmark = [pytest.mark.xdist_group("cluster"), pytest.mark.timeout(300)]
 
 ME = __name__
 NAMES = [f"name {number}" for number in range(60)]
-"""Names in all buckets."""
 
 startup: list[tuple[str, int]] = []
 clients: list[redis.RedisCluster] = []
@@ -80,6 +80,38 @@ def cluster(running, settings):
     wait_until(lambda: locks.count() == 0)
     while clients:
         clients.pop().close()
+
+
+def alias_on_each_primary(cluster: Cluster) -> dict[str, str]:
+    """Return cache aliases whose keys are on different primaries, with the URL of each."""
+    found: dict[str, str] = {}
+    for number in range(100):
+        if len(found) == 3:
+            break
+        url = cluster.owner(key_slot(f"{number}:{conf.prefix}".encode())).url
+        if url not in found.values():
+            found[f"{number}"] = url
+    return found
+
+
+def test_aliases_with_prefixes_of_their_own_use_all_primaries(cluster, settings):
+    aliases = alias_on_each_primary(cluster)
+    settings.CACHES = settings.CACHES | {
+        alias: settings.CACHES["default"] | {"KEY_PREFIX": alias} for alias in aliases
+    }
+    settings.REDISLOCK_CLIENT = dict.fromkeys(aliases, f"{ME}.client")
+    settings.REDISLOCK_ASYNC_CLIENT = dict.fromkeys(aliases, f"{ME}.async_client")
+    for alias, url in aliases.items():
+        with locks.using(alias).lock(alias):
+            assert [info.name for info in locks.using(alias).active()] == [alias]
+            assert redis.Redis.from_url(url).exists(f"{{{alias}:{conf.prefix}}}:lock:{alias}")
+
+    async def in_async_code():
+        for alias in aliases:
+            async with locks.using(alias).lock(alias):
+                assert await locks.using(alias).acount() == 1
+
+    asyncio.run(in_async_code())
 
 
 def slot_of(name: str) -> int:
