@@ -4,7 +4,7 @@ import asyncio
 import math
 import os
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from inspect import GEN_CLOSED, getgeneratorstate
 from threading import Lock, Thread
@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
 from django.core.exceptions import ImproperlyConfigured
-from redis.exceptions import NoScriptError, ResponseError
+from redis.exceptions import NoScriptError
 
 from ..backends import AsyncClient, Client, Server
 from ..exceptions import LockError
@@ -188,72 +188,61 @@ def _owner(client: Any) -> Any:
 
 
 def _call(client: Client, call: Call, link: ThreadLink | None) -> Any:
-    [command] = _by_digest([call])
+    command = _by_digest(call)
     replies = transport.call(client, [command], call.limit, once=call.once, link=link)
     if isinstance(replies[0], NoScriptError):  # after a restart or SCRIPT FLUSH
-        [command] = _by_source([call])
+        command = _by_source(call)
         replies = transport.call(client, [command], call.limit, once=call.once, link=link)
-    return _only(replies)
+    return _without_errors(replies).pop()
 
 
 async def _acall(client: AsyncClient, call: Call, link: LoopLink | None) -> Any:
-    [command] = _by_digest([call])
+    command = _by_digest(call)
     replies = await transport.acall(client, [command], call.limit, once=call.once, link=link)
     if isinstance(replies[0], NoScriptError):
-        [command] = _by_source([call])
+        command = _by_source(call)
         replies = await transport.acall(client, [command], call.limit, once=call.once, link=link)
-    return _only(replies)
-
-
-def _only(replies: list[Any]) -> Any:
-    """Take the only reply out of the list, because of the references: see `run()`."""
-    reply = replies.pop()
-    if isinstance(reply, ResponseError):
-        try:
-            raise reply
-        finally:
-            del reply  # see `run()`
-    return reply
+    return _without_errors(replies).pop()
 
 
 def _batch(client: Client, batch: Batch, link: ThreadLink | None) -> list[Any]:
     wait, limit = _wait_for_replicas(batch)
-    replies = transport.call(client, [*_by_digest(batch.calls), *wait], limit, link=link)
+    commands = [*map(_by_digest, batch.calls), *wait]
+    replies = transport.call(client, commands, limit, link=link)
     if NoScriptError in map(type, replies):  # calls that were executed may be repeated
-        replies = transport.call(client, [*_by_source(batch.calls), *wait], limit, link=link)
-    if not batch.apart:
-        _raise_first(replies)
-    return replies
+        commands = [*map(_by_source, batch.calls), *wait]
+        replies = transport.call(client, commands, limit, link=link)
+    return replies if batch.apart else _without_errors(replies)
 
 
 async def _abatch(client: AsyncClient, batch: Batch, link: LoopLink | None) -> list[Any]:
     wait, limit = _wait_for_replicas(batch)
-    replies = await transport.acall(client, [*_by_digest(batch.calls), *wait], limit, link=link)
-    if NoScriptError in map(type, replies):  # calls that were executed may be repeated
-        commands = [*_by_source(batch.calls), *wait]
+    commands = [*map(_by_digest, batch.calls), *wait]
+    replies = await transport.acall(client, commands, limit, link=link)
+    if NoScriptError in map(type, replies):
+        commands = [*map(_by_source, batch.calls), *wait]
         replies = await transport.acall(client, commands, limit, link=link)
-    if not batch.apart:
-        _raise_first(replies)
+    return replies if batch.apart else _without_errors(replies)
+
+
+def _without_errors(replies: list[Any]) -> list[Any]:
+    """Return replies. If there is an error among them, raise the first one."""
+    for reply in replies:
+        if isinstance(reply, Exception):
+            replies.clear()  # because of the references: see `run()`
+            try:
+                raise reply
+            finally:
+                del reply
     return replies
 
 
-def _raise_first(replies: list[Any]) -> None:
-    """Raise the first error among the replies, if any, and clear them: see `run()`."""
-    errors = [each for each in replies if isinstance(each, Exception)]
-    if errors:
-        replies.clear()
-        try:
-            raise errors[0]
-        finally:
-            del errors
+def _by_digest(call: Call) -> Command:
+    return ("EVALSHA", call.script.sha, len(call.keys), *call.keys, *call.args)
 
 
-def _by_digest(calls: Iterable[Call]) -> list[Command]:
-    return [("EVALSHA", call.script.sha, len(call.keys), *call.keys, *call.args) for call in calls]
-
-
-def _by_source(calls: Iterable[Call]) -> list[Command]:
-    return [("EVAL", call.script.source, len(call.keys), *call.keys, *call.args) for call in calls]
+def _by_source(call: Call) -> Command:
+    return ("EVAL", call.script.source, len(call.keys), *call.keys, *call.args)
 
 
 def _wait_for_replicas(batch: Batch) -> tuple[list[Command], float | None]:

@@ -31,7 +31,6 @@ from ..conf import conf
 from . import background_task, helper_threads
 from .operations import Command
 from .patches import check_patches, seen
-from .time_limits import within
 from .timing import CONNECT_TIMEOUT_SECONDS, FREE_CONNECTION_POLL_SECONDS, MIN_REPLY_SECONDS
 
 
@@ -453,15 +452,16 @@ _loop_links: WeakKeyDictionary[Any, LoopLink] = WeakKeyDictionary()
 
 
 class _Request:
-    __slots__ = ("count", "is_repeated", "packed", "replies")
+    __slots__ = ("began", "count", "may_repeat", "packed", "replies")
 
-    def __init__(self, commands: Sequence[Command]) -> None:
+    def __init__(self, commands: Sequence[Command], *, may_repeat: bool) -> None:
         self.packed = _pack(commands)
         self.count = len(commands)
         self.replies: asyncio.Future[list[Any] | Exception] = (
             asyncio.get_running_loop().create_future()
         )
-        self.is_repeated = False
+        self.may_repeat = may_repeat
+        self.began = time.monotonic()
 
     def answer(self, replies: list[Any] | Exception) -> None:
         if not self.replies.done():  # else its caller no longer waits
@@ -514,17 +514,18 @@ class LoopConnection:
     async def _call(
         self, commands: Sequence[Command], limit: float | None, *, may_repeat: bool = True
     ) -> list[Any]:
-        request = _Request(commands)
-        request.is_repeated = not may_repeat
-        began = time.monotonic()
+        request = _Request(commands, may_repeat=may_repeat)
         self._to_send.append(request)
         self._wake_sender()
+        timer = None
+        if limit is not None:
+            loop = asyncio.get_running_loop()
+            timer = loop.call_later(limit, self._time_is_over, request, limit)
         try:
-            outcome = await within(limit, _result(request.replies))
-        except TimeoutError:
-            if self._last_reply < began and self._stream and self._stream.reader:
-                self._stream.reader.cancel()  # the connection is of no use to others either
-            raise RedisTimeoutError("Redis did not respond in time") from None
+            outcome = await request.replies
+        finally:
+            if timer:
+                timer.cancel()
         if isinstance(outcome, Exception):
             # Otherwise this frame, the request and the traceback of the error refer to each other,
             # and keep the lock object until the next garbage collection.
@@ -534,6 +535,19 @@ class LoopConnection:
             finally:
                 del outcome
         return outcome
+
+    def _time_is_over(self, request: _Request, limit: float) -> None:
+        """Give up, but not at once if the event loop was busy: the reply may have arrived unread.
+        Then the loop gets as long again as it was late, to read it."""
+        late = max(0, time.monotonic() - request.began - limit)
+        asyncio.get_running_loop().call_later(min(late, limit), self._give_up, request)
+
+    def _give_up(self, request: _Request) -> None:
+        if request.replies.done():
+            return
+        request.answer(RedisTimeoutError("Redis did not respond in time"))
+        if self._last_reply < request.began and self._stream and self._stream.reader:
+            self._stream.reader.cancel()  # the connection is of no use to others either
 
     def _wake_sender(self) -> None:
         self._has_work.set()
@@ -646,11 +660,11 @@ class LoopConnection:
         stream.sent.clear()
         again = []
         for request in unanswered:
-            if request.is_repeated:
-                self._fail([request], problem)
-            else:
-                request.is_repeated = True
+            if request.may_repeat:
+                request.may_repeat = False
                 again.append(request)
+            else:
+                self._fail([request], problem)
         self._to_send = [*again, *self._to_send]
         if self._is_closed:
             self._fail(self._to_send, problem)
@@ -679,10 +693,6 @@ def _is_loop_closed() -> bool:
     except RuntimeError:
         return True
     return False
-
-
-async def _result(replies: "asyncio.Future[list[Any] | Exception]") -> list[Any] | Exception:
-    return await replies
 
 
 async def _read(connection: Any, count: int) -> list[Any]:
