@@ -108,15 +108,15 @@ class ReaderInbox(Inbox):
         return False
 
     def _take_in(self, reply: Any) -> None:
-        if isinstance(reply, AskError | TryAgainError):
+        if isinstance(reply, list):
+            self.deliver(reply[1])
+        elif isinstance(reply, AskError | TryAgainError):
             self.tell_all(True)  # the next acquisition follows the redirect
         elif isinstance(reply, ResponseError):
             try:
                 raise reply
             finally:
                 del reply  # see `run()`
-        elif reply:
-            self.deliver(reply[1].decode(errors="replace"))
 
 
 class ThreadInbox(ReaderInbox):

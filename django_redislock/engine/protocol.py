@@ -7,9 +7,8 @@ release. Leases follow Gray and Cheriton (1989).
 
 import math
 import os
-import re
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import count
@@ -41,7 +40,7 @@ from .timing import (
     FINAL_REPLY_TIMEOUT_SECONDS,
     HEARTBEAT_SECONDS,
     MAX_LOCKS_PER_CALL,
-    MAX_MESSAGE_CHARACTERS,
+    MAX_MESSAGE_BYTES,
     MAX_WAITERS_PER_HEARTBEAT,
     POLL_INTERVAL_SECONDS,
     REPLICA_WAIT_SECONDS,
@@ -49,10 +48,6 @@ from .timing import (
 )
 
 T = TypeVar("T")
-
-GRANT = re.compile(r"(?<!\S)([0-9]{1,16}) ([1-9][0-9]{0,15}) ([0-9]{1,16})(?!\S)")
-"""A grant in an inbox: ticket, fencing token and epoch (ms)."""
-
 
 class Acquired(NamedTuple):
     """A lock that was acquired."""
@@ -137,8 +132,6 @@ class Inbox:
         self.waiters: dict[int, WaitingCaller] = {}
         self.heartbeat_due = -math.inf
         self.failed_reads = 0
-        self._failed: set[WaitingCaller] = set()
-        self._asks_alone = False
         self._in_turn: deque[WaitingCaller] = deque()
         self.turn: WaitingCaller | None = None
         """The waiter that asks, while waiters ask one after the other."""
@@ -159,77 +152,54 @@ class Inbox:
         self.waiters[waiter.ticket] = waiter
         return waiter
 
-    def left(self, waiter: WaitingCaller) -> None:
-        """Let the other waiters continue without one that does not wait any more."""
-        self._failed.discard(waiter)
-        self._end_turn(waiter)
-
-    def deliver(self, text: str) -> None:
-        """Tell waiters of their grants: "ticket fence epoch" of each."""
-        for ticket, fence_token, epoch in GRANT.findall(text[:MAX_MESSAGE_CHARACTERS]):
-            if waiter := self.waiters.get(int(ticket)):
-                waiter.tell(Grant(int(fence_token), int(epoch) / 1000))
+    def deliver(self, message: bytes) -> None:
+        """Tell a waiter of its grant: "ticket fence epoch", where the epoch is in ms."""
+        parts = message[:MAX_MESSAGE_BYTES].split()
+        if not (len(parts) == 3 and all(map(bytes.isdigit, parts))):
+            return  # another program wrote it
+        ticket, fence_token, epoch = map(int, parts)
+        waiter = self.waiters.get(ticket)
+        if waiter and fence_token:
+            waiter.tell(Grant(fence_token, epoch / 1000))
 
     def tell_all(self, news: Exception | bool) -> None:
         """Tell all waiters of an error, or (True) to ask again."""
         for waiter in list(self.waiters.values()):
             waiter.tell(news)
 
-    # An outage. While the reader gets no reply, only one waiter at a time asks, because thousands
-    # may wait, and each attempt to connect costs. After a reply, the others ask one after the
-    # other in their order, because Redis may have lost the queue. A heartbeat that succeeds finds
-    # those that have to ask: Redis has not queued them, or has made them holders.
+    # An outage. While the server is away, only the reader tries to reach it, because thousands may
+    # wait, and each attempt to connect costs. The first heartbeat that succeeds finds the waiters
+    # that have to ask: Redis has lost the queue, has not queued them, or has made them holders.
+    # They ask one after the other, in their order.
 
     def request_failed(self, waiter: WaitingCaller, error: Exception) -> None:
         """Have a waiter ask again a little later, unless a heartbeat finds it in its queue."""
         waiter.failures += 1
-        self._failed.add(waiter)
         due = clock.now() + outage_pause(waiter.failures)
         self.heartbeat_due = min(self.heartbeat_due, due)
         self._stop_turns()
         self._log_outage(waiter, error)
 
-    def request_answered(self, waiter: WaitingCaller) -> None:
-        """Have the other waiters ask again, if they did not while the server was away."""
-        waiter.failures = 0
-        self._failed.discard(waiter)
-        if self._asks_alone:
-            self._asks_alone = False
-            self._ask_in_turn([each for each in list(self.waiters.values()) if each.is_waiting])
-        self._end_turn(waiter)
-
     def read_failed(self, error: Exception) -> None:
-        """Have those ask again that do not wait for the end of an outage, and one that does."""
+        """Have those ask again that do not wait for the end of an outage."""
         self.failed_reads += 1
+        self._checked = 0  # the next heartbeat begins with those that wait the longest
         self._stop_turns()
-        riding = []
         for waiter in list(self.waiters.values()):
-            if waiter.rides_outages and waiter.is_waiting:
-                riding.append(waiter)
-            elif not waiter.rides_outages:
+            if not waiter.rides_outages:
                 waiter.tell(True)  # its request shows whether Redis responds
-        if not riding:
-            return
-        self._log_outage(riding[0], error)
-        if self.failed_reads > 1:  # else only the connection broke
-            self._asks_alone = True
-            riding[0].tell(True)
+            elif waiter.is_waiting:
+                self._log_outage(waiter, error)
 
     def read_succeeded(self) -> None:
-        self.failed_reads, self._asks_alone = 0, False
-        if not self._failed:
+        self.failed_reads = 0
+        if self.outage and not any(each.failures for each in list(self.waiters.values())):
             self.outage.clear()
 
     @property
     def asks_in_turn(self) -> bool:
         """Whether waiters ask again, each after the reply to the one before."""
         return clock.now() < self._turn_ends
-
-    def _ask_in_turn(self, waiters: Iterable[WaitingCaller]) -> None:
-        if self.asks_in_turn:
-            return
-        self._in_turn = deque(waiters)
-        self._next_turn()
 
     def _next_turn(self) -> None:
         with suppress(IndexError):
@@ -245,7 +215,8 @@ class Inbox:
         self._in_turn.clear()
         self._next_turn()
 
-    def _end_turn(self, waiter: WaitingCaller) -> None:
+    def end_turn(self, waiter: WaitingCaller) -> None:
+        """Let the next waiter ask, if it was the turn of this one."""
         if self.turn is waiter:
             self._next_turn()
 
@@ -261,9 +232,11 @@ class Inbox:
         waiting = [each for each in list(self.waiters.values()) if each.is_waiting]
         if not waiting:
             return
-        first = self._checked % len(waiting)
-        checked = (waiting[first:] + waiting[:first])[:MAX_WAITERS_PER_HEARTBEAT]
-        self._checked = first + len(checked)
+        checked: list[WaitingCaller] = []
+        if not self.asks_in_turn:  # else those found here would ask before others that are to ask
+            first = self._checked % len(waiting)
+            checked = (waiting[first:] + waiting[:first])[:MAX_WAITERS_PER_HEARTBEAT]
+            self._checked = first + len(checked)
         tokens: dict[LockKeys, list[str]] = {each.keys: [] for each in waiting}
         for waiter in checked:
             tokens[waiter.keys].append(waiter.token)
@@ -277,10 +250,10 @@ class Inbox:
         for waiter in checked:
             if waiter.token not in missing:
                 waiter.failures = 0
-                self._failed.discard(waiter)
-        # In their order, because Redis may have lost the queue.
         to_ask = [waiter for waiter in checked if waiter.token in missing]
-        self._ask_in_turn(sorted(to_ask, key=lambda each: each.ticket))
+        if to_ask:
+            self._in_turn = deque(sorted(to_ask, key=lambda each: each.ticket))
+            self._next_turn()
 
 
 def acquire(request: AcquireRequest, deadline: float | None) -> Flow[Acquired | None]:
@@ -332,8 +305,9 @@ def acquire(request: AcquireRequest, deadline: float | None) -> Flow[Acquired | 
                 waiter.inbox.request_failed(waiter, error)
                 acquired = yield from _await_grant(request, waiter, left)
             else:
-                if waiter and (waiter.inbox.outage or waiter.inbox.turn):
-                    waiter.inbox.request_answered(waiter)
+                if waiter:
+                    waiter.failures = 0
+                    waiter.inbox.end_turn(waiter)
                 if is_refused and waiter and remaining > 0:
                     request.was_queued = True
                     acquired = yield from _await_grant(request, waiter, remaining)
@@ -349,8 +323,7 @@ def acquire(request: AcquireRequest, deadline: float | None) -> Flow[Acquired | 
     finally:
         if waiter:
             waiter.inbox.waiters.pop(waiter.ticket, None)
-            if waiter.inbox.outage or waiter.inbox.turn:
-                waiter.inbox.left(waiter)
+            waiter.inbox.end_turn(waiter)
 
 
 def _rides(request: AcquireRequest, deadline: float | None, error: Exception) -> bool:

@@ -40,9 +40,9 @@ POLL_INTERVAL_SECONDS = 0.005
 MAX_WAITERS_PER_HEARTBEAT = 1000
 """A heartbeat looks for that many waiters in their queues, and the next one for others."""
 
-MAX_MESSAGE_CHARACTERS = 1000
-"""The length of a message in an inbox that is read. A script sends a shorter one. A search in a
-very long one would stop the process."""
+MAX_MESSAGE_BYTES = 100
+"""The length of a message in an inbox that is read. A script sends a shorter one. To parse a very
+long one would stop the process."""
 
 # Requests
 

@@ -378,12 +378,12 @@ class Stage:
         _same("the listed", seen, {t: (h.weight, h.fence) for t, h in holders.items()})
         return _same("the number of waiters", info.waiters, waiters)
 
-    def _pop(self, inbox: Inbox) -> str:
-        """Return the oldest message of an inbox, or an empty text."""
+    def _pop(self, inbox: Inbox) -> bytes:
+        """Return the oldest message of an inbox, or an empty one."""
         reply, shown = _perform(self.client, Call(POP, (f"{self.keys.inboxes}{inbox.id}",), ()))
-        message = reply.decode() if reply else ""
+        message = reply or b""
         expected = self.model.pop(inbox.id)
-        _same("the message", self._grants(inbox.id, message), [expected] if expected else [])
+        _same("the message", self._grants(inbox.id, message.decode()), [expected] if expected else [])
         self._compare(shown)
         return message
 

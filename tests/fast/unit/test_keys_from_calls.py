@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from django_redislock.celery import single_instance
 from django_redislock.tasks.key import text_of
 from django_redislock.tasks.options import Options
-from django_redislock.tasks.single import Call, Single
+from django_redislock.tasks.single import TaskCall, Single
 
 
 class Colour(Enum):
@@ -59,7 +59,7 @@ def test_a_lazy_text_is_the_text_that_celery_sends():
 
 def name_of(function, *args, unique_on=None, key=None, **kwargs):
     single = Single(Options(unique_on=unique_on, key=key), function)
-    return single.name_of(Call(single, args, kwargs))
+    return single.name_of(TaskCall(single, args, kwargs))
 
 
 def saved(model, **fields):

@@ -16,7 +16,7 @@ from uuid import NAMESPACE_DNS, uuid5
 from django_redislock import LockError, locks
 from django_redislock.engine import store
 from django_redislock.identity import SharedOwner, payload_text
-from django_redislock.lock_types import base
+from django_redislock.lock_types import acquisition
 from tests.lock_tools import start
 from tests.tools import wait_until
 
@@ -187,7 +187,7 @@ def busy_shop(server: TimedServer) -> Iterator[None]:
     # A long TTL, so that no waiter counts as dead when the clock jumps.
     with (
         patch.object(store, "WAITER_TTL_MS", 3_600_000),
-        patch.object(base, "payload_text", invented_info),
+        patch.object(acquisition, "payload_text", invented_info),
     ):
         shop.open()
         try:

@@ -10,7 +10,7 @@ from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import Select
 
 from django_redislock import locks
-from django_redislock.lock_types import base
+from django_redislock.lock_types import acquisition
 from django_redislock.text import short_duration
 from tests.pages import acquired_before
 
@@ -436,7 +436,7 @@ def test_all_default_columns_fit_next_to_the_sidebar(
 ) -> None:
     other = {**settings.CACHES["default"], "KEY_PREFIX": "other"}
     settings.CACHES = {**settings.CACHES, "sessions-eu-central": other}
-    monkeypatch.setattr(base, "payload_text", lambda *_, **__: json.dumps(TASK))
+    monkeypatch.setattr(acquisition, "payload_text", lambda *_, **__: json.dumps(TASK))
     for manager in (locks, locks.using("sessions-eu-central")):
         for name, timeout in (("payout", 60), ("invoice:42", 3000), ("x" * 100, 90_000)):
             hold(name, manager=manager, timeout=timeout)
@@ -453,7 +453,7 @@ def test_all_default_columns_fit_next_to_the_sidebar(
 def test_ten_locks_are_visible_below_one_line_of_tools(
     tab: Tab, releaser, hold, monkeypatch
 ) -> None:
-    monkeypatch.setattr(base, "payload_text", lambda *_, **__: json.dumps(TASK))
+    monkeypatch.setattr(acquisition, "payload_text", lambda *_, **__: json.dumps(TASK))
     for number in range(15):
         hold(f"invoice:{number}")
     tab.resize(1440, 900)

@@ -8,7 +8,7 @@ from selenium import webdriver
 from selenium.webdriver.common.by import By
 
 from django_redislock import locks
-from django_redislock.lock_types import base
+from django_redislock.lock_types import acquisition
 from tests.pages import user_with
 from tests.tools import Child
 
@@ -72,7 +72,7 @@ def click(tab: Tab, role: str, *names: str) -> None:
 
 def test_an_operator_looks_at_locks_and_releases_one(themed: Tab, hold, monkeypatch) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(base, "payload_text", lambda *_, **__: json.dumps(TASK))
+        patch.setattr(acquisition, "payload_text", lambda *_, **__: json.dumps(TASK))
         held = hold("invoice:42")
     hold("report")
     for path, heading in (
