@@ -49,6 +49,7 @@ from .timing import (
 
 T = TypeVar("T")
 
+
 class Acquired(NamedTuple):
     """A lock that was acquired."""
 

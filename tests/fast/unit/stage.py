@@ -383,7 +383,9 @@ class Stage:
         reply, shown = _perform(self.client, Call(POP, (f"{self.keys.inboxes}{inbox.id}",), ()))
         message = reply or b""
         expected = self.model.pop(inbox.id)
-        _same("the message", self._grants(inbox.id, message.decode()), [expected] if expected else [])
+        _same(
+            "the message", self._grants(inbox.id, message.decode()), [expected] if expected else []
+        )
         self._compare(shown)
         return message
 

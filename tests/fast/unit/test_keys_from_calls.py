@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from django_redislock.celery import single_instance
 from django_redislock.tasks.key import text_of
 from django_redislock.tasks.options import Options
-from django_redislock.tasks.single import TaskCall, Single
+from django_redislock.tasks.single import Single, TaskCall
 
 
 class Colour(Enum):
