@@ -143,10 +143,11 @@ class Renewer:
 
     def batches(self) -> Iterator[RenewalBatch]:
         """Yield what is due now."""
-        if leases := self._due_leases():
+        watched = self._watched()
+        if leases := self._due_leases(watched):
             renewal = protocol.renew_all(leases, _reply_timeout(leases))
             yield RenewalBatch(leases, renewal, partial(self._apply_renewals, clock.now()))
-        if lost := self._due_retakes():
+        if lost := self._due_retakes(watched):
             flow = protocol.retake_all(lost, _reply_timeout(self._renewed()))
             yield RenewalBatch(lost, flow, partial(self._apply_retakes, clock.now()))
         releases = list(self._to_release.values())  # a copy, because other threads add to it
@@ -175,11 +176,11 @@ class Renewer:
     def _renewed(self) -> list[Lease]:
         return [lease for lease in self._watched() if should_renew(lease) and not lease.lost]
 
-    def _due_leases(self) -> list[Lease]:
+    def _due_leases(self, watched: Iterable[Lease]) -> list[Lease]:
         now = clock.now()
         alive = cache(is_alive)  # one owner may have thousands of leases
         due = []
-        for lease in self._watched():
+        for lease in watched:
             if lease.due - lease.due_tolerance > now or lease.lost:
                 continue
             if lease.needs_renewal and should_renew(lease, alive):
@@ -188,12 +189,12 @@ class Renewer:
                 lease.due = lease.deadline
         return due
 
-    def _due_retakes(self) -> list[Lease]:
+    def _due_retakes(self, watched: Iterable[Lease]) -> list[Lease]:
         """Return the lost leases to acquire again, while enough others of their hold are left."""
         now = clock.now()
         due = []
-        for lease in self._watched():
-            if not (lease.lost and lease.is_loss_reported and lease.due <= now):
+        for lease in watched:
+            if not (lease.retake and lease.is_loss_reported and lease.due <= now):
                 continue
             if should_renew(lease):
                 lease.note_loss_reported()  # makes the next attempt due

@@ -62,9 +62,6 @@ MIN_REPLY_SECONDS = 0.25
 CONNECT_TIMEOUT_SECONDS = 5.0
 """How long an event loop tries to connect. Redis may accept a connection and then not reply."""
 
-FREE_CONNECTION_POLL_SECONDS = 0.05
-"""A thread that waits for a free connection looks for one this often, in case it was not woken."""
-
 UNANSWERED_REQUEST_SECONDS = 60.0
 """A server may still execute a request without a reply for this time."""
 

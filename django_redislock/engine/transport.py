@@ -19,7 +19,7 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import suppress
 from copy import copy
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary, ref
 
 from redis.exceptions import ConnectionError, InvalidResponse, RedisError, ResponseError
@@ -31,7 +31,7 @@ from ..conf import conf
 from . import background_task, helper_threads
 from .operations import Command
 from .patches import check_patches, seen
-from .timing import CONNECT_TIMEOUT_SECONDS, FREE_CONNECTION_POLL_SECONDS, MIN_REPLY_SECONDS
+from .timing import CONNECT_TIMEOUT_SECONDS, MIN_REPLY_SECONDS
 
 
 def call(
@@ -208,26 +208,31 @@ _thread_links: WeakKeyDictionary[Any, ThreadLink] = WeakKeyDictionary()
 """The connections that all threads share. The key is the pool of a client, or a `SlotOwner`."""
 
 
-class _Slot:
-    """The right to one connection, and the connection if it is not in use.
+class _Permit:
+    """The right to use one connection.
 
-    A thread that takes a slot puts it back. If an interrupt keeps it from that, the slot is
-    garbage, and is replaced by a new one.
+    A thread puts it back. If an interrupt keeps it from that, the permit is garbage, and is
+    replaced by a new one.
     """
 
-    __slots__ = ("connection", "generation", "idle_since", "owner", "primary")
+    __slots__ = ("owner",)
 
     def __init__(self, owner: "ref[ThreadConnections]") -> None:
         self.owner = owner
-        self.connection: Any = None
-        self.generation = 0
-        self.primary: object = None
-        self.idle_since = 0.0
 
     def __del__(self) -> None:
         connections = self.owner()
         if connections is not None:
-            connections.add_slot()
+            connections.add_permit()
+
+
+class _Connected(NamedTuple):
+    """A connection, and what tells whether it can be used again."""
+
+    connection: Any
+    generation: int
+    primary: object
+    idle_since: float = 0.0
 
 
 class ThreadConnections:
@@ -241,14 +246,13 @@ class ThreadConnections:
         self._endpoint = endpoint
         self._size = size or min(conf.max_connections, endpoint.max_connections)
         self._generation = 0
-        self._free: deque[_Slot] = deque()
-        self._waiting: deque[None] = deque()
-        self._wakeups: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self._idle: deque[_Connected] = deque()
+        self._permits: queue.SimpleQueue[_Permit] = queue.SimpleQueue()
         for _ in range(self._size):
-            self.add_slot()
+            self.add_permit()
 
-    def add_slot(self) -> None:
-        self._put(_Slot(ref(self)))
+    def add_permit(self) -> None:
+        self._permits.put(_Permit(ref(self)))
 
     def call(
         self, commands: Sequence[Command], deadline: float | None, *, once: bool
@@ -262,85 +266,73 @@ class ThreadConnections:
         return replies
 
     def close(self) -> None:
-        """Close the connections that are not in use, and replace the others after their use."""
+        """Close the connections that are not in use, and the others after their use."""
         self._generation += 1
-        for slot in list(self._free):
-            connection = slot.connection
-            if connection:
-                connection.disconnect()
+        with suppress(IndexError):
+            while True:
+                self._idle.pop().connection.disconnect()
 
     def _call(self, packed: bytes, count: int, deadline: float | None, once: bool) -> list[Any]:
-        slot = self._take(deadline)
+        permit = self._take_permit(deadline)
         try:
             # While a connection is in use, only this frame has it. So whatever interrupts the
             # frame, nobody else ever reads from the connection.
-            connection = self._usable(slot, check=once)
-            slot.connection = None
+            used = self._take_idle(check=once)
             replies = None
-            if connection:
+            if used:
                 try:
-                    replies = _exchange(connection, packed, count, deadline)
+                    replies = _exchange(used.connection, packed, count, deadline)
                 except ConnectionError:  # the server may have closed it
                     if once:
                         raise
-            if replies is None:
-                slot.generation = self._generation
-                slot.primary = self._endpoint.primary
-                connection = self._connect(deadline)
-                replies = _exchange(connection, packed, count, deadline)
+            if used is None or replies is None:
+                used = self._connect(deadline)
+                replies = _exchange(used.connection, packed, count, deadline)
             if any(map(is_readonly, replies)):  # new connections may lead to the new primary
-                connection.disconnect()
                 self.close()
-                return replies
-            slot.idle_since = time.monotonic()
-            slot.connection = connection
+            if used.generation == self._generation:
+                self._idle.append(used._replace(idle_since=time.monotonic()))
+            else:
+                used.connection.disconnect()
             return replies
         finally:
-            self._put(slot)
+            self._permits.put(permit)
 
-    def _take(self, deadline: float | None) -> _Slot:
-        while True:
-            try:
-                return self._free.pop()
-            except IndexError:
-                pass
-            if deadline is not None and time.monotonic() > deadline:
-                raise RedisTimeoutError(
-                    f"All {self._size} connections for locks were in use until the time was over"
-                )
-            self._waiting.append(None)
-            try:
-                self._wakeups.get(timeout=FREE_CONNECTION_POLL_SECONDS)
-            except queue.Empty:
-                pass
-            finally:
-                self._waiting.pop()
+    def _take_permit(self, deadline: float | None) -> _Permit:
+        left = None if deadline is None else max(deadline - time.monotonic(), 0)
+        try:
+            return self._permits.get(timeout=left)
+        except queue.Empty:
+            raise RedisTimeoutError(
+                f"All {self._size} connections for locks were in use until the time was over"
+            ) from None
 
-    def _put(self, slot: _Slot) -> None:
-        self._free.append(slot)
-        if len(self._waiting) > self._wakeups.qsize():
-            self._wakeups.put(None)
-
-    def _usable(self, slot: _Slot, *, check: bool) -> Any:
-        """Return the connection of a slot, or None if a new one is needed."""
-        connection = slot.connection
-        if connection is None:
+    def _take_idle(self, *, check: bool) -> _Connected | None:
+        """Return the connection that was used last, or None if a new one is needed."""
+        try:
+            used = self._idle.pop()
+        except IndexError:
             return None
-        if slot.generation == self._generation and slot.primary == self._endpoint.primary:
-            is_fresh = time.monotonic() < slot.idle_since + self._endpoint.max_idle
-            if is_fresh and not (check and _is_broken(connection)):
-                return connection
-        connection.disconnect()
+        is_usable = (
+            time.monotonic() < used.idle_since + self._endpoint.max_idle
+            and used.primary == self._endpoint.primary
+            and not (check and _is_broken(used.connection))
+        )
+        if is_usable:
+            return used
+        used.connection.disconnect()
         return None
 
-    def _connect(self, deadline: float | None) -> Any:
+    def _connect(self, deadline: float | None) -> _Connected:
+        generation = self._generation
+        primary = self._endpoint.primary
         connection = self._endpoint.new_connection()
         left = None if deadline is None else max(deadline - time.monotonic(), 0)
         try:
             helper_threads.connect(connection, left)
         except PARSER_ERRORS:
             raise InvalidResponse(UNREADABLE) from None
-        return connection
+        return _Connected(connection, generation, primary)
 
 
 def _exchange(connection: Any, packed: bytes, count: int, deadline: float | None) -> list[Any]:
