@@ -40,8 +40,9 @@ local function set_expiry(lock, has_lease)
   redis.call('PEXPIREAT', lock.key, lock.latest + extra)
 end
 
--- Store a holder whose weight is part of `lock.used`.
-local function save_holder(lock, token, holder)
+-- Store a holder whose weight is part of `lock.used`. `new_fence` is its fencing token, if that is
+-- new.
+local function save_holder(lock, token, holder, new_fence)
   local is_alone = lock.used == holder.weight
   lock.soonest = is_alone and holder.expires or math.min(lock.soonest, holder.expires)
   lock.latest = is_alone and holder.expires or math.max(lock.latest, holder.expires)
@@ -52,7 +53,11 @@ local function save_holder(lock, token, holder)
       .. ' ' .. holder.acquired .. ' ' .. holder.waited .. ' ' .. holder.lease
       .. ' ' .. holder.payload)
   set_expiry(lock, holder.lease > 0 or not is_alone)
-  use('ZADD', lock.index, lock.latest, lock.name)
+  if new_fence then
+    use('ZADD', lock.index, lock.latest, lock.name, new_fence, '')
+  else
+    use('ZADD', lock.index, lock.latest, lock.name)
+  end
 end
 
 -- Store a change of a holder. A full server denies a script the first write if it adds data, but no
@@ -71,8 +76,7 @@ local function add_holder(lock, token, request, arrived, expires)
   save_holder(lock, token, {
     weight = request.weight, expires = expires, fence = fence, acquired = now_ms,
     waited = waited_since(arrived), lease = request.lease, payload = request.payload,
-  })
-  redis.call('ZADD', lock.index, fence, '')
+  }, fence)
   count(lock.history, 'acquired', now)
   return fence
 end

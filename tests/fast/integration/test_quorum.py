@@ -143,7 +143,7 @@ def caches(five, backend=CORE):
     }
 
 
-REPLY_SECONDS, REPLY_FRACTION = primitive.MAX_REPLY_SECONDS, primitive.MAX_REPLY_FRACTION
+REPLY_SECONDS, REPLY_FRACTION = primitive.QUORUM_REPLY_SECONDS, primitive.QUORUM_REPLY_FRACTION
 GRACE = protocol.FINAL_REPLY_TIMEOUT_SECONDS
 
 
@@ -152,8 +152,8 @@ def five(all_five, settings, monkeypatch) -> Iterator[Five]:
     """Five servers that the test may break. It must leave no key on the running ones. Long
     timeouts, so that a busy machine does not make a server unreachable."""
     settings.CACHES = {**settings.CACHES, **caches(all_five)}
-    monkeypatch.setattr(primitive, "MAX_REPLY_SECONDS", 10.0)
-    monkeypatch.setattr(primitive, "MAX_REPLY_FRACTION", 0.3)
+    monkeypatch.setattr(primitive, "QUORUM_REPLY_SECONDS", 10.0)
+    monkeypatch.setattr(primitive, "QUORUM_REPLY_FRACTION", 0.3)
     yield all_five
     try:
         all_five.none_left(timeout=3)
@@ -164,8 +164,8 @@ def five(all_five, settings, monkeypatch) -> Iterator[Five]:
 @pytest.fixture
 def hanging(five, monkeypatch):
     """Return a context manager that pauses servers, for quorums with the usual timeouts."""
-    monkeypatch.setattr(primitive, "MAX_REPLY_SECONDS", REPLY_SECONDS)
-    monkeypatch.setattr(primitive, "MAX_REPLY_FRACTION", REPLY_FRACTION)
+    monkeypatch.setattr(primitive, "QUORUM_REPLY_SECONDS", REPLY_SECONDS)
+    monkeypatch.setattr(primitive, "QUORUM_REPLY_FRACTION", REPLY_FRACTION)
     monkeypatch.setattr(protocol, "FINAL_REPLY_TIMEOUT_SECONDS", GRACE)
     return five.hanging
 
