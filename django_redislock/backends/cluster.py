@@ -72,6 +72,9 @@ class SlotOwner:
     """
 
     def __init__(self, cluster: Any, key: str) -> None:
+        self.connection_pool = cluster
+        """All locks of the same client share their connections and inboxes."""
+
         self._cluster = cluster
         self._key = key
         self._moved_to: tuple[str, int] | None = None

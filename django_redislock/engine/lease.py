@@ -126,6 +126,9 @@ class Lease:
     is_loss_reported: bool = field(default=False, init=False)
     """Whether the renewer has noticed the loss."""
 
+    may_be_acquired_late: bool = field(default=False, init=False)
+    """Whether Redis may still execute a request for it that got no reply, also after its end."""
+
     _expires: float = field(default=0.0, init=False)
     """When it expires in Redis, without what `drift` takes off, and without `max_hold`."""
 

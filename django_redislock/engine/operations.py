@@ -27,8 +27,8 @@ class Call:
     """Seconds to wait for the reply. None: as long as the client does."""
 
     urgent: bool = False
-    """Whether others may wait for this call. If the task is cancelled, it still waits for the
-    reply, for `CLEANUP_TIMEOUT_SECONDS`."""
+    """Whether a task that is cancelled still waits for the reply, for `CLEANUP_TIMEOUT_SECONDS`,
+    because others wait for what the call does."""
 
     once: bool = False
     """Whether the call must not be repeated, because it would affect another holder."""

@@ -153,6 +153,10 @@ class Inbox:
         self.waiters[waiter.ticket] = waiter
         return waiter
 
+    def wait(self, client: Any, waiter: WaitingCaller, seconds: float) -> Any:
+        """Wait until a waiter has news, and return a grant, or None if it has to ask again."""
+        raise NotImplementedError
+
     def deliver(self, message: bytes) -> None:
         """Tell a waiter of its grant: "ticket fence epoch", where the epoch is in ms."""
         parts = message[:MAX_MESSAGE_BYTES].split()

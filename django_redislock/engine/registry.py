@@ -4,9 +4,9 @@ A `Hold` is one acquisition of a lock object, with one lease. The registry has a
 process. Everything else that concerns what is held is derived from it: whether a caller enters a
 lock again, what a lock object holds, and what the renewers renew.
 
-Several threads use the registry, and a signal handler may interrupt its changes. It does without
-a `threading.Lock`, because the handler could deadlock on it. The holds of different owners have
-different keys, and each change of a list or a dict is one step.
+Several threads use the registry, and a signal handler or the garbage collector may interrupt its
+changes. It does without a `threading.Lock`, because these could deadlock on it. Each change of a
+list or a dict is one step.
 """
 
 import asyncio
@@ -180,23 +180,30 @@ _Key: TypeAlias = tuple[str, Owner]
 """The key of a lock in Redis, and who holds it. It does not name the client, because several
 clients can reach the same server."""
 
-_holds: dict[_Key, tuple[Hold, ...]] = {}
+_holds: dict[_Key, dict[Hold, None]] = {}
 
 
 def add(hold: Hold) -> None:
     """Record a hold until it is removed, or until its lock object is garbage-collected."""
     key = hold.lease.keys.lock, hold.owner
-    _holds[key] = (*_holds.get(key, ()), hold)
+    while True:
+        holds = _holds.setdefault(key, {})
+        holds[hold] = None
+        if _holds.get(key) is holds:  # else it was empty a moment ago, and was removed
+            return
 
 
 def remove(hold: Hold) -> bool:
     """Forget a hold, and return whether no other hold uses its lease: then it must be released."""
     key = hold.lease.keys.lock, hold.owner
-    others = tuple(each for each in _holds.get(key, ()) if each is not hold)
-    if others:
-        _holds[key] = others
-    else:
+    holds = _holds.get(key, {})
+    holds.pop(hold, None)
+    if not holds:
         _holds.pop(key, None)
+    others = list(holds)
+    if others and _holds.get(key) is not holds:  # they were added at this moment
+        for each in others:
+            add(each)
     return not any(each.lease is hold.lease for each in others)
 
 
@@ -207,12 +214,16 @@ def all_holds() -> list[Hold]:
     return [hold for hold in found if not hold.is_inherited]
 
 
+def _of(lock_key: str, owner: Owner) -> list[Hold]:
+    return list(_holds.get((lock_key, owner), ()))
+
+
 def holds_of(lease: Lease) -> list[Hold]:
     """Return the holds that use a lease."""
     owner = lease.owner()
     if owner is None:
         return []
-    return [hold for hold in _holds.get((lease.keys.lock, owner), ()) if hold.lease is lease]
+    return [hold for hold in _of(lease.keys.lock, owner) if hold.lease is lease]
 
 
 def leases_of(owner: Owner, server: Server, name: str) -> list[Lease]:
@@ -226,7 +237,7 @@ def leases_by_client(owner: Owner, server: Server, name: str) -> tuple[list[Leas
     """
     own: dict[Lease, None] = {}
     elsewhere: dict[Lease, None] = {}
-    for hold in _holds.get((server.keys.of(name).lock, owner), ()):
+    for hold in _of(server.keys.of(name).lock, owner):
         lease = hold.lease
         if lease.state is not LeaseState.HELD or lease.is_inherited:
             continue

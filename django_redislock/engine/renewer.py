@@ -216,8 +216,11 @@ class Renewer:
                 lost.append(lease)
         for error, leases in failed.items():
             logger.warning("Renewal failed, will retry: locks=%d error=%s", len(leases), error)
+            now = clock.now()
             for lease in leases:
-                lease.postpone(min(RENEWAL_RETRY_SECONDS, lease.seconds / 10))
+                # A grant that is not confirmed yet has little time left, whatever its lease.
+                left = max(lease.deadline - now, 0)
+                lease.postpone(min(RENEWAL_RETRY_SECONDS, lease.seconds / 10, left / 4))
         # Last, because `on_lost` may take long.
         for lease in lost:
             if lease.state is LeaseState.HELD:  # else its release was faster than the reply
@@ -245,8 +248,10 @@ class Renewer:
             release.due = clock.now() + RENEWAL_RETRY_SECONDS
             if released is False:
                 release.until = min(release.until, clock.now() + LATE_REQUEST_SECONDS)
-            if released is True or release.due > release.until:
-                self.cancel_release(release.keys.name, release.token)
+            is_over = released is True or release.due > release.until
+            key = release.keys.name, release.token
+            if is_over and self._to_release.get(key) is release:  # not a later one
+                self._to_release.pop(key, None)
 
 
 def _reply_timeout(leases: Sequence[Lease]) -> float:

@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from inspect import GEN_CLOSED, getgeneratorstate
 from threading import Lock, Thread
 from typing import Any, TypeVar
@@ -15,7 +16,6 @@ from django.core.exceptions import ImproperlyConfigured
 from redis.exceptions import NoScriptError
 
 from ..backends import AsyncClient, Client, Server
-from ..exceptions import LockError
 from ..keys import LockKeys
 from . import transport
 from .inbox import LoopInbox, ThreadInbox
@@ -91,9 +91,10 @@ async def arun(client: AsyncClient, flow: Flow[T], link: LoopLink | None = None)
                 op = replace(op, limit=min(op.limit or math.inf, CLEANUP_TIMEOUT_SECONDS))
             try:
                 reply = await _aperform(client, op, link)
-            except _CancelledDuringCall as late:
+            except transport.CancelledDuringCall as late:
                 cancelled = True
-                op = flow.send(late.reply)
+                [reply] = late.replies
+                op = flow.throw(late) if isinstance(reply, Exception) else flow.send(reply)
             except BaseException as error:
                 op = flow.throw(error)
             else:
@@ -103,16 +104,10 @@ async def arun(client: AsyncClient, flow: Flow[T], link: LoopLink | None = None)
             raise asyncio.CancelledError from None
         result: T = stop.value
         return result
-    except LockError:
+    except Exception:
         if cancelled:
             raise asyncio.CancelledError from None
         raise
-
-
-class _CancelledDuringCall(asyncio.CancelledError):
-    def __init__(self, reply: Any) -> None:
-        super().__init__()
-        self.reply = reply
 
 
 def _perform(client: Client, op: Op, link: ThreadLink | None = None) -> Any:
@@ -124,8 +119,7 @@ def _perform(client: Client, op: Op, link: ThreadLink | None = None) -> Any:
         case Join():
             return _thread_inbox(client, op.keys).join(op.keys, op.token)
         case Wait():
-            inbox = _thread_inbox(client, op.waiter.keys)
-            return inbox.wait(client, op.waiter, op.seconds)
+            return op.waiter.inbox.wait(client, op.waiter, op.seconds)
         case Sleep():
             return time.sleep(op.seconds)
         case RawCommands():
@@ -137,14 +131,13 @@ def _perform(client: Client, op: Op, link: ThreadLink | None = None) -> Any:
 async def _aperform(client: AsyncClient, op: Op, link: LoopLink | None = None) -> Any:
     match op:
         case Call():
-            return await (_acall_urgent if op.urgent else _acall)(client, op, link)
+            return await _acall(client, op, link)
         case Batch():
             return await _abatch(client, op, link)
         case Join():
             return _loop_inbox(client, op.keys).join(op.keys, op.token)
         case Wait():
-            inbox = _loop_inbox(client, op.waiter.keys)
-            return await inbox.wait(client, op.waiter, op.seconds)
+            return await op.waiter.inbox.wait(client, op.waiter, op.seconds)
         case Sleep():
             return await asyncio.sleep(op.seconds)
         case RawCommands():
@@ -188,20 +181,20 @@ def _owner(client: Any) -> Any:
 
 
 def _call(client: Client, call: Call, link: ThreadLink | None) -> Any:
-    command = _by_digest(call)
-    replies = transport.call(client, [command], call.limit, once=call.once, link=link)
+    send = partial(transport.call, client, limit=call.limit, once=call.once, link=link)
+    replies = send([_by_digest(call)])
     if isinstance(replies[0], NoScriptError):  # after a restart or SCRIPT FLUSH
-        command = _by_source(call)
-        replies = transport.call(client, [command], call.limit, once=call.once, link=link)
+        replies = send([_by_source(call)])
     return _without_errors(replies).pop()
 
 
 async def _acall(client: AsyncClient, call: Call, link: LoopLink | None) -> Any:
-    command = _by_digest(call)
-    replies = await transport.acall(client, [command], call.limit, once=call.once, link=link)
+    send = partial(
+        transport.acall, client, limit=call.limit, once=call.once, urgent=call.urgent, link=link
+    )
+    replies = await send([_by_digest(call)])
     if isinstance(replies[0], NoScriptError):
-        command = _by_source(call)
-        replies = await transport.acall(client, [command], call.limit, once=call.once, link=link)
+        replies = await send([_by_source(call)])
     return _without_errors(replies).pop()
 
 
@@ -256,27 +249,6 @@ def _wait_for_replicas(batch: Batch) -> tuple[list[Command], float | None]:
         limit = seconds + REPLY_TIMEOUT_SECONDS
     seconds = min(seconds, limit * REPLICA_SHARE_OF_LIMIT)
     return [("WAIT", batch.replicas, max(1, round(seconds * 1000)))], limit  # 0 has no limit
-
-
-# Urgent calls in a task that is cancelled
-
-
-async def _acall_urgent(client: AsyncClient, call: Call, link: LoopLink | None) -> Any:
-    """Make a call. If the task is cancelled, make it once more to learn the reply.
-
-    That takes at most `CLEANUP_TIMEOUT_SECONDS`, and a second cancellation ends it.
-    """
-    try:
-        return await _acall(client, call, link)
-    except asyncio.CancelledError as cancelled:
-        if call.once:
-            raise
-        limit = min(call.limit or CLEANUP_TIMEOUT_SECONDS, CLEANUP_TIMEOUT_SECONDS)
-        try:
-            reply = await _acall(client, replace(call, limit=limit), link)
-        except Exception:
-            raise cancelled from None
-        raise _CancelledDuringCall(reply) from cancelled
 
 
 # Flows on several servers

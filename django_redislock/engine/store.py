@@ -138,4 +138,4 @@ def force_release(keys: LockKeys, token: str | None) -> Call:
     """Release a lock for all of its holders, or for the holders with that token."""
     args: tuple[Any, ...] = (keys.name, "" if token is None else f"h:{token}", conf.history)
     # If it was repeated, it could release the next holder, who may hold the lock by then.
-    return Call(FORCE, keys.all, args, limit=REPLY_TIMEOUT_SECONDS, urgent=True, once=True)
+    return Call(FORCE, keys.all, args, limit=REPLY_TIMEOUT_SECONDS, once=True)

@@ -31,7 +31,7 @@ from ..conf import conf
 from . import background_task, helper_threads
 from .operations import Command
 from .patches import check_patches, seen
-from .timing import CONNECT_TIMEOUT_SECONDS, MIN_REPLY_SECONDS
+from .timing import CLEANUP_TIMEOUT_SECONDS, CONNECT_TIMEOUT_SECONDS, MIN_REPLY_SECONDS
 
 
 def call(
@@ -88,23 +88,28 @@ async def acall(
     limit: float | None = None,
     *,
     once: bool = False,
+    urgent: bool = False,
     link: "LoopLink | None" = None,
 ) -> list[Any]:
-    """Async version of `call()`."""
+    """Async version of `call()`.
+
+    If the task is cancelled during an urgent call, it still waits for the replies, for
+    `CLEANUP_TIMEOUT_SECONDS`. Then it raises `CancelledDuringCall` with them.
+    """
     if link is not None:
-        return await _acall(client, commands, limit, once, link)
+        return await _acall(client, commands, limit, once, urgent, link)
     owner = getattr(client, "connection_pool", client)
     link = _loop_links.get(owner)
     if link is None or link.loop is not asyncio.get_running_loop():
         link = _loop_links[owner] = LoopLink()
         await link.end_with_loop()
     if not once and commands[-1][0] not in BLOCKING_COMMANDS:
-        return await _acall(client, commands, limit, once, link)
+        return await _acall(client, commands, limit, once, urgent, link)
     # On the connection that all tasks share, the others would wait for this call. And if they
     # broke the connection, commands that cannot be sent again would be lost.
     spare = link.spares.pop() if link.spares and not once else LoopLink()
     try:
-        return await _acall(client, commands, limit, once, spare)
+        return await _acall(client, commands, limit, once, urgent, spare)
     finally:
         if once:
             spare.close()
@@ -112,15 +117,24 @@ async def acall(
             link.spares.append(spare)
 
 
+class CancelledDuringCall(asyncio.CancelledError):
+    """The task was cancelled during an urgent call, and the replies have arrived."""
+
+    def __init__(self, replies: list[Any]) -> None:
+        super().__init__()
+        self.replies = replies
+
+
 async def _acall(
     client: AsyncClient,
     commands: Sequence[Command],
     limit: float | None,
     once: bool,
+    urgent: bool,
     link: "LoopLink",
 ) -> list[Any]:
     if not isinstance(client, SlotOwner):
-        return await link.connection(client).call(commands, limit, once=once)
+        return await link.connection(client).call(commands, limit, once=once, urgent=urgent)
     deadline = None if limit is None else time.monotonic() + limit
     steps = follow_redirects(client, commands, deadline)
     try:
@@ -129,7 +143,8 @@ async def _acall(
             if pause:
                 await asyncio.sleep(pause)
             left = None if deadline is None else deadline - time.monotonic()
-            replies = await link.connection(node).call(sent, left, once=once)
+            connection = link.connection(node)
+            replies = await connection.call(sent, left, once=once, urgent=urgent)
             pause, node, sent = steps.send(replies)
     except StopIteration as end:
         followed: list[Any] = end.value
@@ -488,12 +503,12 @@ class LoopConnection:
         self._is_closed = False
 
     async def call(
-        self, commands: Sequence[Command], limit: float | None, *, once: bool
+        self, commands: Sequence[Command], limit: float | None, *, once: bool, urgent: bool
     ) -> list[Any]:
         if once or limit is not None:
-            return await self._call(commands, limit, may_repeat=not once)
+            return await self._call(commands, limit, urgent, may_repeat=not once)
         replies: list[Any] = await self._endpoint.retry.call_with_retry(
-            partial(self._call, commands, self._endpoint.socket_timeout), _aignore
+            partial(self._call, commands, self._endpoint.socket_timeout, urgent), _aignore
         )
         return replies
 
@@ -504,7 +519,12 @@ class LoopConnection:
             self.sender.cancel()
 
     async def _call(
-        self, commands: Sequence[Command], limit: float | None, *, may_repeat: bool = True
+        self,
+        commands: Sequence[Command],
+        limit: float | None,
+        urgent: bool,
+        *,
+        may_repeat: bool = True,
     ) -> list[Any]:
         request = _Request(commands, may_repeat=may_repeat)
         self._to_send.append(request)
@@ -514,7 +534,16 @@ class LoopConnection:
             loop = asyncio.get_running_loop()
             timer = loop.call_later(limit, self._time_is_over, request, limit)
         try:
-            outcome = await request.replies
+            outcome = await (asyncio.shield(request.replies) if urgent else request.replies)
+        except asyncio.CancelledError as cancelled:
+            if urgent:
+                await asyncio.wait([request.replies], timeout=CLEANUP_TIMEOUT_SECONDS)
+            if urgent and request.replies.done():
+                outcome = request.replies.result()
+                if not isinstance(outcome, Exception):
+                    raise CancelledDuringCall(outcome) from cancelled
+            request.replies.cancel()
+            raise
         finally:
             if timer:
                 timer.cancel()

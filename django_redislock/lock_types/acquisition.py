@@ -174,13 +174,14 @@ class Acquisition(AnyAcquisition):
                 request.renewal_confirms_grant = False
                 acquired = yield from protocol.acquire(request, until)
             if acquired is None:
+                lease.end()
                 if request.may_arrive_late:
                     release_in_background(lease, unused=True)
-                lease.end()
                 return None
             lease.begin(
                 acquired.fence_token, acquired.deadline, is_confirmed=acquired.is_confirmed
             )
+            lease.may_be_acquired_late = request.may_arrive_late
             hold = self.enter(lease, is_first=True)
             lease.renewer.watch(lease)
         except (GeneratorExit, LockError):

@@ -63,19 +63,20 @@ def release_lease(lease: Lease, *, unused: bool = False, killed: bool = False) -
         reply_timeout = CLEANUP_TIMEOUT_SECONDS
     try:
         lease.end()
-        return (
-            yield from protocol.release(
-                lease.keys,
-                lease.token,
-                at_least_for=0 if unused else lease.at_least_for,
-                fence_token=lease.fence_token,
-                killed=killed,
-                reply_timeout=reply_timeout,
-            )
+        released = yield from protocol.release(
+            lease.keys,
+            lease.token,
+            at_least_for=0 if unused else lease.at_least_for,
+            fence_token=lease.fence_token,
+            killed=killed,
+            reply_timeout=reply_timeout,
         )
     except BaseException:
         release_in_background(lease, unused=unused)
         raise
+    if lease.may_be_acquired_late:
+        release_in_background(lease, unused=unused)
+    return released
 
 
 def release_in_background(lease: Lease, *, unused: bool = False) -> None:

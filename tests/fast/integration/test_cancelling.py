@@ -11,12 +11,13 @@ from functools import partial
 import pytest
 import redis
 
-from django_redislock import locks
+from django_redislock import clock, locks
 from django_redislock.engine import renewer
+from django_redislock.engine.operations import Wait
 from django_redislock.engine.renewer import loop_renewer, thread_renewer
-from django_redislock.engine.runners import _perform
-from django_redislock.lua import ACQUIRE
-from tests.faults.proxy import runs
+from django_redislock.engine.runners import _perform, run
+from django_redislock.lua import ACQUIRE, RELEASE
+from tests.faults.proxy import Proxy, runs
 from tests.lock_tools import acquisition_of, afree, until
 from tests.tools import leftovers, wait_until
 
@@ -93,6 +94,65 @@ def acquired_late(renewer_function, interruption):
     _perform(client, under_way)
     info = locks.get("late")
     assert info is None or info.token == acquisition.lease.token, "None: it is released already"
+
+
+def test_a_lost_request_that_arrives_after_the_release_leaves_no_holder(moving_clock):
+    acquired_again_and_released(thread_renewer)
+    moving_clock.forward(2)
+    assert locks.get("late") is None
+
+    async def use():
+        acquired_again_and_released(loop_renewer)
+        await moving_clock.aforward(2)
+        assert await locks.aget("late") is None
+
+    asyncio.run(use())
+
+
+def acquired_again_and_released(renewer_function):
+    """Lose a request, acquire the lock with another one, release it, and let the first one reach
+    Redis."""
+    lock = locks.lock("late", timeout=30)
+    acquisition = acquisition_of(lock, clock.now() + 10, renewer=renewer_function)
+    client, flow = lock._server().client, acquisition.flow()
+    lost = flow.send(_perform(client, next(flow)))
+    assert isinstance(flow.throw(redis.TimeoutError()), Wait)
+    with pytest.raises(StopIteration):
+        flow.send(_perform(client, flow.send(None)))
+    run(client, lock._release_hold(acquisition.hold))
+    _perform(client, lost)
+    assert locks.get("late")
+
+
+@pytest.mark.parametrize("events", [0, 100])
+def test_a_cancelled_release_reports_no_loss(alias_on, own_server, settings, caplog, events):
+    settings.REDISLOCK_HISTORY = events
+    with Proxy("127.0.0.1", own_server.port) as proxy:
+        own = alias_on(proxy.through(own_server.url))
+
+        with own.lock("a"):  # the server knows the scripts
+            pass
+
+        async def use():
+            delayed = proxy.delay_reply(runs(RELEASE), 0.3)
+            task = asyncio.create_task(hold(own.lock("a", timeout=30)))
+            await until(partial(is_true, delayed.has_begun))
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            assert await own.aget("a") is None
+
+        asyncio.run(use())
+    assert "Lock lost" not in caplog.text
+
+
+async def is_true(predicate):
+    return predicate()
+
+
+async def hold(lock):
+    async with lock:
+        pass
 
 
 async def nothing_is_left(redis_server, before):

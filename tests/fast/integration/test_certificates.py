@@ -1,6 +1,7 @@
 """A client refuses the certificate of another host, with each version of redis-py."""
 
 import asyncio
+import select
 import socket
 import ssl
 import threading
@@ -61,9 +62,7 @@ class TLSProxy:
             self.refused += is_other
             connection.close()
             return
-        server = socket.create_connection(("127.0.0.1", self._port))
-        threading.Thread(target=_forward, args=[server, secured], daemon=True).start()
-        _forward(secured, server)
+        _relay(secured, socket.create_connection(("127.0.0.1", self._port)))
 
     def close(self):
         self._listener.close()
@@ -75,10 +74,17 @@ def _context(chain, key):
     return context
 
 
-def _forward(source, target):
-    with suppress(OSError), source, target:
-        while data := source.recv(65536):
-            target.sendall(data)
+def _relay(secured, server):
+    """Forward both ways in one thread, because two threads must not use a TLS socket at once."""
+    other = {secured: server, server: secured}
+    with suppress(OSError), secured, server:
+        while True:
+            ready = [secured] if secured.pending() else select.select([*other], [], [])[0]
+            for source in ready:
+                data = source.recv(65536)
+                if not data:
+                    return
+                other[source].sendall(data)
 
 
 @pytest.fixture

@@ -114,6 +114,19 @@ def test_aliases_with_prefixes_of_their_own_use_all_primaries(cluster, settings)
     asyncio.run(in_async_code())
 
 
+def test_lock_objects_of_one_client_share_their_connections(cluster):
+    def connections():
+        return sum(len(node.ask("CLIENT", "LIST").splitlines()) for node in cluster.nodes)
+
+    client = made(socket_timeout=1)
+    with Lock(client, "first"):
+        before = connections()
+        for number in range(20):
+            with Lock(client, str(number)):
+                pass
+        assert connections() <= before
+
+
 def slot_of(name: str) -> int:
     return key_slot(servers["default"].keys.of(name).lock.encode())
 

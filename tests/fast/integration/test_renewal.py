@@ -26,7 +26,7 @@ from django_redislock.lock_types import Mutex
 from django_redislock.lock_types.lease_flows import extend_lease
 from django_redislock.lua import RENEW
 from django_redislock.signals import lock_lost
-from tests.faults.proxy import runs
+from tests.faults.proxy import Proxy, runs
 from tests.lock_tools import (
     acquisition_of,
     arenewed,
@@ -578,3 +578,29 @@ def test_an_idle_renewer_is_forgotten(own_locks, soon_idle):
     gone = weakref.ref(book)
     del book
     wait_until(lambda: gone() is None)  # its thread may still be ending
+
+
+def test_a_grant_survives_a_short_outage(own_server, alias_on, caplog):
+    with Proxy("127.0.0.1", own_server.port) as proxy:
+        own = alias_on(proxy.through(own_server.url))
+        holder, waiter = own.lock("a"), own.lock("a", timeout=30)
+        assert holder.acquire()
+        acquired, may_end = threading.Event(), threading.Event()
+
+        def hold():
+            with waiter:
+                acquired.set()
+                assert may_end.wait(30)
+                waiter.assert_held()
+
+        held = start(hold)
+        waiting(own, "a", 1)
+        holder.release()
+        assert acquired.wait(10)
+        proxy.refuse()
+        proxy.cut()
+        wait_until(lambda: "Renewal failed" in caplog.text)  # of the one that confirms the grant
+        proxy.accept()
+        wait_until(lambda: not own.get("a").unconfirmed)
+        may_end.set()
+        held.result(10)
