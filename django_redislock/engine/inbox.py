@@ -26,7 +26,6 @@ from . import background_task
 from .events import InterruptSafeEvent
 from .operations import Flow, RawCommands, Sleep
 from .outages import is_outage, outage_pause
-from .protocol import Grant, Inbox, WaitingCaller
 from .timing import (
     FINAL_REPLY_TIMEOUT_SECONDS,
     HEARTBEAT_SECONDS,
@@ -37,6 +36,7 @@ from .timing import (
     STUCK_READER_SECONDS,
 )
 from .transport import LoopLink, ThreadLink
+from .waiters import Grant, Inbox, WaitingCaller
 
 
 def _reply_timeout(left: float) -> float:

@@ -143,9 +143,9 @@ class Lease:
         self.fence_token = fence_token
         self._began = clock.now()
         self.is_confirmed = is_confirmed
+        self.set_deadline(deadline)  # first, because `lost` compares it with the clock
         if self.state is LeaseState.PENDING:  # not if an interrupt ended it in another thread
             self.state = LeaseState.HELD
-        self.set_deadline(deadline)
         if not is_confirmed:
             self.due = min(self.due, self._began + CONFIRM_DELAY_SECONDS)
             self.due_tolerance = 0.0

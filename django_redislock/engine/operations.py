@@ -9,7 +9,7 @@ from ..keys import LockKeys
 from ..lua import Script
 
 if TYPE_CHECKING:
-    from .protocol import WaitingCaller
+    from .waiters import WaitingCaller
 
 T = TypeVar("T")
 Command: TypeAlias = tuple[str | int | float, ...]

@@ -6,12 +6,9 @@ release. Leases follow Gray and Cheriton (1989).
 """
 
 import math
-import os
-from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import count
 from typing import Any, NamedTuple, TypeVar
 
 from redis.exceptions import ConnectionError, RedisError, ResponseError
@@ -32,20 +29,17 @@ from .operations import (
     Sleep,
     Wait,
 )
-from .outages import is_outage, log_outage, outage_pause
+from .outages import is_outage
 from .parsing import text, valid_reply
 from .store import AcquireRequest, RenewMode
 from .timing import (
     CLEANUP_TIMEOUT_SECONDS,
     FINAL_REPLY_TIMEOUT_SECONDS,
-    HEARTBEAT_SECONDS,
-    MAX_LOCKS_PER_CALL,
-    MAX_MESSAGE_BYTES,
-    MAX_WAITERS_PER_HEARTBEAT,
     POLL_INTERVAL_SECONDS,
     REPLICA_WAIT_SECONDS,
     REPLY_TIMEOUT_SECONDS,
 )
+from .waiters import WaitingCaller
 
 T = TypeVar("T")
 
@@ -65,202 +59,6 @@ class Acquired(NamedTuple):
     """Whether it was taken over from the predecessor."""
 
 
-class Grant(NamedTuple):
-    """A grant that a waiter received."""
-
-    fence_token: int
-
-    since: float
-    """A time before the grant, on the waiter's clock."""
-
-
-@dataclass(eq=False, slots=True)
-class WaitingCaller:
-    """One acquisition that may have to wait. `Inbox.join` makes it."""
-
-    inbox: "Inbox"
-    keys: LockKeys
-    token: str
-    ticket: int
-
-    rides_outages: bool = False
-    """Whether it continues to wait while the server is away."""
-
-    failures: int = 0
-    """How many of its requests in a row failed because the server was away."""
-
-    is_waiting: bool = False
-    """Whether it waits for news. Only then heartbeats include it."""
-
-    news: Grant | Exception | bool = False
-    """A grant or an error that arrived, or True if the waiter has to ask again."""
-
-    wakeup: Any = None
-    """An event that is set if there is news."""
-
-    def tell(self, news: Grant | Exception | bool) -> None:
-        if not isinstance(self.news, Grant):
-            self.news = news
-        if self.wakeup:
-            self.wakeup.set()
-
-    def take_news(self) -> Grant | None:
-        """Return a grant, or None. Raise an error that the reader got."""
-        news, self.news = self.news, False
-        if isinstance(news, Exception):
-            try:
-                raise news
-            finally:
-                del news  # see `run()` of the runners
-        return news if isinstance(news, Grant) else None
-
-
-class Inbox:
-    """The inbox of the waiters of one process, or of one event loop, for their grants.
-
-    One heartbeat keeps all waiters of an inbox in their queues. Heartbeats, and requests that
-    acquire, carry their epoch: the time (ms) at which they were sent, on the waiter's clock. The
-    scripts copy the last epoch into a grant. So a grant is known to be younger than its epoch,
-    without a comparison of clocks.
-
-    Args:
-        prefix: The prefix of its keys in Redis.
-    """
-
-    def __init__(self, prefix: str) -> None:
-        self.id = os.urandom(8).hex()
-        self.key = f"{prefix}{self.id}"
-        self.waiters: dict[int, WaitingCaller] = {}
-        self.heartbeat_due = -math.inf
-        self.failed_reads = 0
-        self._in_turn: deque[WaitingCaller] = deque()
-        self.turn: WaitingCaller | None = None
-        """The waiter that asks, while waiters ask one after the other."""
-        self._turn_ends = -math.inf
-        self.outage: dict[str, object] = {}
-        """A mark from the first error of an outage until its end. A dictionary, because its
-        changes are single steps, which no other thread divides."""
-        self._tickets = count(1)
-        self._checked = 0
-
-    def join(self, keys: LockKeys, token: str) -> WaitingCaller:
-        """Return a new waiter. It stays in `waiters` until it is removed."""
-        if not self.waiters:  # its request is a heartbeat, too
-            self.heartbeat_due = clock.now() + HEARTBEAT_SECONDS
-            if self.outage or self.failed_reads:  # of an earlier wait
-                self.read_succeeded()
-        waiter = WaitingCaller(self, keys, token, next(self._tickets))
-        self.waiters[waiter.ticket] = waiter
-        return waiter
-
-    def wait(self, client: Any, waiter: WaitingCaller, seconds: float) -> Any:
-        """Wait until a waiter has news, and return a grant, or None if it has to ask again."""
-        raise NotImplementedError
-
-    def deliver(self, message: bytes) -> None:
-        """Tell a waiter of its grant: "ticket fence epoch", where the epoch is in ms."""
-        parts = message[:MAX_MESSAGE_BYTES].split()
-        if not (len(parts) == 3 and all(map(bytes.isdigit, parts))):
-            return  # another program wrote it
-        ticket, fence_token, epoch = map(int, parts)
-        waiter = self.waiters.get(ticket)
-        if waiter and fence_token:
-            waiter.tell(Grant(fence_token, epoch / 1000))
-
-    def tell_all(self, news: Exception | bool) -> None:
-        """Tell all waiters of an error, or (True) to ask again."""
-        for waiter in list(self.waiters.values()):
-            waiter.tell(news)
-
-    # An outage. While the server is away, only the reader tries to reach it, because thousands may
-    # wait, and each attempt to connect costs. The first heartbeat that succeeds finds the waiters
-    # that have to ask: Redis has lost the queue, has not queued them, or has made them holders.
-    # They ask one after the other, in their order.
-
-    def request_failed(self, waiter: WaitingCaller, error: Exception) -> None:
-        """Have a waiter ask again a little later, unless a heartbeat finds it in its queue."""
-        waiter.failures += 1
-        due = clock.now() + outage_pause(waiter.failures)
-        self.heartbeat_due = min(self.heartbeat_due, due)
-        self._stop_turns()
-        self._log_outage(waiter, error)
-
-    def read_failed(self, error: Exception) -> None:
-        """Have those ask again that do not wait for the end of an outage."""
-        self.failed_reads += 1
-        self._checked = 0  # the next heartbeat begins with those that wait the longest
-        self._stop_turns()
-        for waiter in list(self.waiters.values()):
-            if not waiter.rides_outages:
-                waiter.tell(True)  # its request shows whether Redis responds
-            elif waiter.is_waiting:
-                self._log_outage(waiter, error)
-
-    def read_succeeded(self) -> None:
-        self.failed_reads = 0
-        if self.outage and not any(each.failures for each in list(self.waiters.values())):
-            self.outage.clear()
-
-    @property
-    def asks_in_turn(self) -> bool:
-        """Whether waiters ask again, each after the reply to the one before."""
-        return clock.now() < self._turn_ends
-
-    def _next_turn(self) -> None:
-        with suppress(IndexError):
-            while True:
-                waiter = self._in_turn.popleft()
-                self.turn, self._turn_ends = waiter, clock.now() + REPLY_TIMEOUT_SECONDS
-                waiter.tell(True)
-                if waiter.ticket in self.waiters:  # else it has left, perhaps at this moment
-                    return
-        self.turn, self._turn_ends = None, -math.inf
-
-    def _stop_turns(self) -> None:
-        self._in_turn.clear()
-        self._next_turn()
-
-    def end_turn(self, waiter: WaitingCaller) -> None:
-        """Let the next waiter ask, if it was the turn of this one."""
-        if self.turn is waiter:
-            self._next_turn()
-
-    def _log_outage(self, waiter: WaitingCaller, error: Exception) -> None:
-        mark = object()  # not the error, whose traceback would keep a lock alive
-        if self.outage.setdefault("mark", mark) is mark:  # no other thread was first
-            log_outage(waiter.keys.name, error, len(self.waiters))
-
-    def heartbeat(self, reply_timeout: float = REPLY_TIMEOUT_SECONDS) -> Flow[None]:
-        """Keep the waiters in their queues, and tell those that are in none to ask again."""
-        now = clock.now()
-        self.heartbeat_due = now + HEARTBEAT_SECONDS
-        waiting = [each for each in list(self.waiters.values()) if each.is_waiting]
-        if not waiting:
-            return
-        checked: list[WaitingCaller] = []
-        if not self.asks_in_turn:  # else those found here would ask before others that are to ask
-            first = self._checked % len(waiting)
-            checked = (waiting[first:] + waiting[:first])[:MAX_WAITERS_PER_HEARTBEAT]
-            self._checked = first + len(checked)
-        tokens: dict[LockKeys, list[str]] = {each.keys: [] for each in waiting}
-        for waiter in checked:
-            tokens[waiter.keys].append(waiter.token)
-        calls = []
-        for group in _groups(list(tokens)):
-            by_lock = [tokens[lock] for lock in group]
-            calls.append(store.heartbeat(group, self.id, int(now * 1000), by_lock))
-        replies = yield Batch(tuple(calls), reply_timeout)
-        with valid_reply():
-            missing = set(" ".join(map(text, replies)).split())
-        for waiter in checked:
-            if waiter.token not in missing:
-                waiter.failures = 0
-        to_ask = [waiter for waiter in checked if waiter.token in missing]
-        if to_ask:
-            self._in_turn = deque(sorted(to_ask, key=lambda each: each.ticket))
-            self._next_turn()
-
-
 def acquire(request: AcquireRequest, deadline: float | None) -> Flow[Acquired | None]:
     """Acquire a lock, or return None if it is not acquired by `deadline`.
 
@@ -272,63 +70,82 @@ def acquire(request: AcquireRequest, deadline: float | None) -> Flow[Acquired | 
     if deadline != -math.inf:
         waiter = yield Join(request.keys, request.token)
         waiter.rides_outages = request.rides_outages
-    is_one_lost = False
     try:
         while True:
-            sent_at = clock.now()
-            remaining = math.inf if deadline is None else deadline - sent_at
-            reply_timeout = request.reply_timeout
-            if remaining < math.inf:
-                reply_timeout = reply_timeout or REPLY_TIMEOUT_SECONDS
-                if remaining > -math.inf:  # a caller that does not wait gets the full timeout
-                    limit = max(remaining, FINAL_REPLY_TIMEOUT_SECONDS)
-                    reply_timeout = min(limit, reply_timeout)
-            address = ""
-            if waiter and remaining > 0:
-                address = f"{waiter.inbox.id} {waiter.ticket} {int(sent_at * 1000)}"
-            call = store.acquire(request, address, reply_timeout)
+            left = _left(deadline)
+            is_last = waiter is None or left <= 0
             acquired = None
             try:
-                request.may_arrive_late = True
-                reply = yield call
-                request.may_arrive_late = is_one_lost
-                if not isinstance(reply, int):
-                    with valid_reply():
-                        held_as = printable(text(reply))
-                    raise _refused(request, held_as)
-                is_refused, took_over = not reply, reply < 0
-                if reply and request.min_replicas:
-                    reply = yield from _replicate(call, request)
-                if reply:
-                    acquired = Acquired(abs(reply), sent_at + request.lease, took_over=took_over)
+                acquired = yield from _ask(request, None if is_last else waiter, left)
             except RedisError as error:
-                left = math.inf if deadline is None else deadline - clock.now()
-                if not (waiter and left > 0 and _rides(request, deadline, error)):
+                if waiter is None or not _rides(request, deadline, error):
                     raise
-                is_one_lost = is_one_lost or not isinstance(error, ResponseError)
-                request.may_arrive_late = is_one_lost
                 waiter.inbox.request_failed(waiter, error)
-                acquired = yield from _await_grant(request, waiter, left)
             else:
                 if waiter:
                     waiter.failures = 0
                     waiter.inbox.end_turn(waiter)
-                if is_refused and waiter and remaining > 0:
-                    request.was_queued = True
-                    acquired = yield from _await_grant(request, waiter, remaining)
+            if waiter and not (acquired or is_last):
+                acquired = yield from _await_grant(request, waiter, _left(deadline))
             if acquired and clock.now() < acquired.deadline:  # else the reply came too late
                 return acquired
-            if acquired and remaining <= 0:
+            if acquired and is_last:
                 raise RedisTimeoutError(
                     f"Redis replied after the lease of lock {request.keys.name!r} had expired, so "
                     "the lock was not acquired"
                 )
-            if remaining <= 0:
+            if is_last:
                 return None
     finally:
         if waiter:
             waiter.inbox.waiters.pop(waiter.ticket, None)
             waiter.inbox.end_turn(waiter)
+
+
+def _left(deadline: float | None) -> float:
+    """Return the seconds until a deadline. Without one, they are infinite."""
+    return math.inf if deadline is None else deadline - clock.now()
+
+
+def _ask(
+    request: AcquireRequest, waiter: WaitingCaller | None, left: float
+) -> Flow[Acquired | None]:
+    """Send a request, and return None if the lock is not free. Then the `waiter` is queued.
+
+    Without a waiter, the caller is not queued, or leaves the queue.
+    """
+    sent_at = clock.now()
+    address = waiter.address(sent_at) if waiter else ""
+    call = store.acquire(request, address, _reply_limit(request, left))
+    may_arrive_late = request.may_arrive_late
+    request.may_arrive_late = True  # until there is a reply
+    try:
+        reply = yield call
+        if not isinstance(reply, int):
+            with valid_reply():
+                held_as = printable(text(reply))
+            raise _refused(request, held_as)
+        took_over = reply < 0
+        request.was_queued = request.was_queued or bool(address and not reply)
+        if reply and request.min_replicas:
+            reply = yield from _replicate(call, request)
+    except (ResponseError, LockError):
+        request.may_arrive_late = may_arrive_late
+        raise
+    request.may_arrive_late = may_arrive_late
+    if not reply:
+        return None
+    return Acquired(abs(reply), sent_at + request.lease, took_over=took_over)
+
+
+def _reply_limit(request: AcquireRequest, left: float) -> float | None:
+    """Return how long the reply may take. None means as long as the client allows."""
+    if left == math.inf:
+        return request.reply_timeout
+    limit = request.reply_timeout or REPLY_TIMEOUT_SECONDS
+    if left == -math.inf:  # a caller that does not wait gets the full time
+        return limit
+    return min(limit, max(left, FINAL_REPLY_TIMEOUT_SECONDS))
 
 
 def _rides(request: AcquireRequest, deadline: float | None, error: Exception) -> bool:
@@ -337,8 +154,8 @@ def _rides(request: AcquireRequest, deadline: float | None, error: Exception) ->
     Without a limit, a caller that was never queued would wait indefinitely for a server whose
     address is wrong, or that never gets its replicas.
     """
-    has_end = deadline is not None or request.was_queued
-    return request.rides_outages and has_end and is_outage(error)
+    waits = request.was_queued if deadline is None else clock.now() < deadline
+    return waits and request.rides_outages and is_outage(error)
 
 
 def _refused(request: AcquireRequest, held_as: str) -> LockError:
@@ -509,7 +326,7 @@ def renew_all(
     Returns:
         Each lease with its remaining seconds, or with the error reply of Redis.
     """
-    groups = _groups(leases)
+    groups = store.in_groups(leases)
     calls = tuple(
         store.renew(
             [lease.keys for lease in group],
@@ -574,12 +391,6 @@ def _prepare(lease: Lease, retake: Retake) -> None:
         lease.token = new_stored_token(token_of(lease.token))
         retake.request = replace(retake.request, token=lease.token)
         retake.was_sent = True
-
-
-def _groups(items: Sequence[T]) -> list[Sequence[T]]:
-    """Return the items in groups of `MAX_LOCKS_PER_CALL`."""
-    starts = range(0, len(items), MAX_LOCKS_PER_CALL)
-    return [items[start : start + MAX_LOCKS_PER_CALL] for start in starts]
 
 
 def force_release(keys: LockKeys, token: str | None) -> Flow[tuple[str, ...]]:

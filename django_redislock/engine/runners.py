@@ -113,9 +113,9 @@ async def arun(client: AsyncClient, flow: Flow[T], link: LoopLink | None = None)
 def _perform(client: Client, op: Op, link: ThreadLink | None = None) -> Any:
     match op:
         case Call():
-            return _call(client, op, link)
+            return _run_script(client, op, link)
         case Batch():
-            return _batch(client, op, link)
+            return _run_batch(client, op, link)
         case Join():
             return _thread_inbox(client, op.keys).join(op.keys, op.token)
         case Wait():
@@ -131,9 +131,9 @@ def _perform(client: Client, op: Op, link: ThreadLink | None = None) -> Any:
 async def _aperform(client: AsyncClient, op: Op, link: LoopLink | None = None) -> Any:
     match op:
         case Call():
-            return await _acall(client, op, link)
+            return await _arun_script(client, op, link)
         case Batch():
-            return await _abatch(client, op, link)
+            return await _arun_batch(client, op, link)
         case Join():
             return _loop_inbox(client, op.keys).join(op.keys, op.token)
         case Wait():
@@ -180,7 +180,7 @@ def _owner(client: Any) -> Any:
 # A call, and a batch of calls
 
 
-def _call(client: Client, call: Call, link: ThreadLink | None) -> Any:
+def _run_script(client: Client, call: Call, link: ThreadLink | None) -> Any:
     send = partial(transport.call, client, limit=call.limit, once=call.once, link=link)
     replies = send([_by_digest(call)])
     if isinstance(replies[0], NoScriptError):  # after a restart or SCRIPT FLUSH
@@ -188,7 +188,7 @@ def _call(client: Client, call: Call, link: ThreadLink | None) -> Any:
     return _without_errors(replies).pop()
 
 
-async def _acall(client: AsyncClient, call: Call, link: LoopLink | None) -> Any:
+async def _arun_script(client: AsyncClient, call: Call, link: LoopLink | None) -> Any:
     send = partial(
         transport.acall, client, limit=call.limit, once=call.once, urgent=call.urgent, link=link
     )
@@ -198,7 +198,7 @@ async def _acall(client: AsyncClient, call: Call, link: LoopLink | None) -> Any:
     return _without_errors(replies).pop()
 
 
-def _batch(client: Client, batch: Batch, link: ThreadLink | None) -> list[Any]:
+def _run_batch(client: Client, batch: Batch, link: ThreadLink | None) -> list[Any]:
     wait, limit = _wait_for_replicas(batch)
     commands = [*map(_by_digest, batch.calls), *wait]
     replies = transport.call(client, commands, limit, link=link)
@@ -208,7 +208,7 @@ def _batch(client: Client, batch: Batch, link: ThreadLink | None) -> list[Any]:
     return replies if batch.apart else _without_errors(replies)
 
 
-async def _abatch(client: AsyncClient, batch: Batch, link: LoopLink | None) -> list[Any]:
+async def _arun_batch(client: AsyncClient, batch: Batch, link: LoopLink | None) -> list[Any]:
     wait, limit = _wait_for_replicas(batch)
     commands = [*map(_by_digest, batch.calls), *wait]
     replies = await transport.acall(client, commands, limit, link=link)

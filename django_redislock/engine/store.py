@@ -2,13 +2,20 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from ..conf import conf
 from ..keys import LockKeys
 from ..lua import ACQUIRE, FENCE, FORCE, HEARTBEAT, RELEASE, RENEW
 from .operations import Call
-from .timing import GRANT_TTL_SECONDS, REPLY_TIMEOUT_SECONDS, WAITER_TTL_SECONDS
+from .timing import (
+    GRANT_TTL_SECONDS,
+    MAX_LOCKS_PER_CALL,
+    REPLY_TIMEOUT_SECONDS,
+    WAITER_TTL_SECONDS,
+)
+
+T = TypeVar("T")
 
 WAITER_TTL_MS = round(WAITER_TTL_SECONDS * 1000)
 
@@ -71,6 +78,12 @@ class AcquireRequest:
         return min(GRANT_TTL_SECONDS, self.lease)
 
 
+def in_groups(items: Sequence[T]) -> list[Sequence[T]]:
+    """Return the items in groups for one call each."""
+    starts = range(0, len(items), MAX_LOCKS_PER_CALL)
+    return [items[start : start + MAX_LOCKS_PER_CALL] for start in starts]
+
+
 def acquire(request: AcquireRequest, address: str, reply_timeout: float | None) -> Call:
     """Acquire a lock. If it is not free, join the queue or stay in it.
 
@@ -80,7 +93,7 @@ def acquire(request: AcquireRequest, address: str, reply_timeout: float | None) 
     heartbeat_ms = WAITER_TTL_MS if address else 0
     terms = (
         f"{request.kind} {request.capacity} {request.weight} {round(request.lease * 1000)} "
-        f"{round(min(GRANT_TTL_SECONDS, request.lease) * 1000)} {heartbeat_ms} "
+        f"{round(request.grant_ttl * 1000)} {heartbeat_ms} "
         f"{address or NO_ADDRESS} {request.predecessor}"
     )
     args = (keys.name, request.token, terms, request.payload, conf.history)

@@ -97,19 +97,19 @@ async def acall(
     `CLEANUP_TIMEOUT_SECONDS`. Then it raises `CancelledDuringCall` with them.
     """
     if link is not None:
-        return await _acall(client, commands, limit, once, urgent, link)
+        return await _acall_on_link(client, commands, limit, once, urgent, link)
     owner = getattr(client, "connection_pool", client)
     link = _loop_links.get(owner)
     if link is None or link.loop is not asyncio.get_running_loop():
         link = _loop_links[owner] = LoopLink()
         await link.end_with_loop()
     if not once and commands[-1][0] not in BLOCKING_COMMANDS:
-        return await _acall(client, commands, limit, once, urgent, link)
+        return await _acall_on_link(client, commands, limit, once, urgent, link)
     # On the connection that all tasks share, the others would wait for this call. And if they
     # broke the connection, commands that cannot be sent again would be lost.
     spare = link.spares.pop() if link.spares and not once else LoopLink()
     try:
-        return await _acall(client, commands, limit, once, urgent, spare)
+        return await _acall_on_link(client, commands, limit, once, urgent, spare)
     finally:
         if once:
             spare.close()
@@ -125,7 +125,7 @@ class CancelledDuringCall(asyncio.CancelledError):
         self.replies = replies
 
 
-async def _acall(
+async def _acall_on_link(
     client: AsyncClient,
     commands: Sequence[Command],
     limit: float | None,

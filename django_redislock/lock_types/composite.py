@@ -105,7 +105,7 @@ class CompositeLock(BaseLock):
 
     def _configured(self, part: BaseLock) -> BaseLock:
         """Give a part the options of this lock."""
-        own = vars(self)
+        own = vars(self)  # what was set; the defaults are attributes of the class
         vars(part).update({name: own[name] for name in PART_ATTRIBUTES & own.keys()})
         return part
 

@@ -79,7 +79,7 @@ if lock.holder then
 end
 
 remove_expired_holders(lock)
-if lock.in_cooldown then return 0 end
+if lock.in_cooldown then return 0 end -- the token was released, so this request is late
 if predecessor ~= '' then
   local previous = redis.call('HGET', key, 'h:' .. predecessor)
   local its_weight, its_expires, _, _, _, its_lease = parse_holder(previous)

@@ -23,9 +23,10 @@ from django_redislock import clock
 from django_redislock.engine import protocol as good_flows
 from django_redislock.engine import queries, store
 from django_redislock.engine.operations import Batch, Call, Flow, Join, Op, Wait
-from django_redislock.engine.protocol import Acquired, Inbox
+from django_redislock.engine.protocol import Acquired
 from django_redislock.engine.runners import _perform
 from django_redislock.engine.store import RenewMode
+from django_redislock.engine.waiters import Inbox
 from django_redislock.exceptions import LockError
 from django_redislock.keys import Keys, LockKeys
 from django_redislock.lua import ACQUIRE, FORCE, HEARTBEAT, RELEASE, RENEW, ROWS, Script

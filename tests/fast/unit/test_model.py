@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
 
 from django_redislock.engine import protocol
-from django_redislock.engine.protocol import Inbox
 from django_redislock.engine.store import RenewMode
+from django_redislock.engine.waiters import Inbox
 from django_redislock.lua import Script
 
 from .stage import KEYS, SCRIPTS, Stage, Worker
