@@ -242,7 +242,7 @@ class _Permit:
 
 
 class _Connected(NamedTuple):
-    """A connection, and what tells whether it can be used again."""
+    """A connection, and what shows whether it can be used again."""
 
     connection: Any
     generation: int
