@@ -1,6 +1,5 @@
 """Read the history: holds that ended, acquisitions that were refused, and event rates."""
 
-import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -60,11 +59,14 @@ class EventStream:
     has_metadata: bool = True
     """Whether the events have their metadata."""
 
+    matches: Callable[[Event], bool] | None = None
+    """Returns whether an event is needed. None: all are."""
+
     cursor: str = "+"
     """The script's cursor of the next entries. Empty if no more are needed."""
 
     events: list[Event] = field(default_factory=list)
-    """The events, the newest first."""
+    """The events that are needed, the newest first."""
 
     length: int = 0
     """How many entries the server has."""
@@ -89,7 +91,7 @@ class EventStream:
             cursor, entries, self.length, oldest = parsed
             self.oldest = parse_or_none(_time, oldest)
             events = (parse_or_none(STREAMS[self.name], pairs(entry)) for entry in entries)
-            self.events += filter(None, events)
+            self.events += filter(self.matches, filter(None, events))
         del self.events[self.max_events :]
         self.cursor = "" if self.is_full else cursor
 
@@ -127,17 +129,18 @@ def history(
         keys: The keys.
         name: The name of a lock; None means all.
         limit: The maximum number of events.
-        matches: Returns whether an event is wanted. Then all events are read.
+        matches: Returns whether an event is wanted. None: all are.
         age: The age of the oldest events; None means all.
     """
-    wanted = sys.maxsize if matches else limit
-    streams = [EventStream(keys, stream, age, wanted, name or "") for stream in STREAMS]
+    streams = [
+        EventStream(keys, stream, age, limit, name or "", matches=matches) for stream in STREAMS
+    ]
     yield from _read_first_parts(streams)
     events: list[Event] = []
     while streams:
         stream = streams.pop()  # all streams together take much memory
         yield from stream.read_rest()
-        events = _newest_first([*events, *filter(matches, stream.events)])[:limit]
+        events = _newest_first([*events, *stream.events])[:limit]
     return tuple(events)
 
 

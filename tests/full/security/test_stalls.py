@@ -140,7 +140,7 @@ def full_history(url: str) -> None:
     assert locks.lock("model", **options).acquire()
     assert locks.force_release("model")
     with redis.Redis.from_url(url) as client:
-        fill_history(client, "testproject:redislock", "model", 1000)
+        fill_history(client, "testproject:redislock", "model", 10_000)
 
 
 def held_locks(url: str, count: int, size: int) -> list[str]:
