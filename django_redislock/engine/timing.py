@@ -62,6 +62,9 @@ MIN_REPLY_SECONDS = 0.25
 CONNECT_TIMEOUT_SECONDS = 5.0
 """How long an event loop tries to connect. Redis may accept a connection and then not reply."""
 
+CLOSE_TIMEOUT_SECONDS = 0.5
+"""How long an event loop waits until a connection is closed, at most."""
+
 UNANSWERED_REQUEST_SECONDS = 60.0
 """A server may still execute a request without a reply for this time."""
 

@@ -31,7 +31,12 @@ from ..conf import conf
 from . import background_task, helper_threads
 from .operations import Command
 from .patches import check_patches, seen
-from .timing import CLEANUP_TIMEOUT_SECONDS, CONNECT_TIMEOUT_SECONDS, MIN_REPLY_SECONDS
+from .timing import (
+    CLEANUP_TIMEOUT_SECONDS,
+    CLOSE_TIMEOUT_SECONDS,
+    CONNECT_TIMEOUT_SECONDS,
+    MIN_REPLY_SECONDS,
+)
 
 
 def call(
@@ -429,13 +434,12 @@ class LoopLink:
 
     async def aclose(self) -> None:
         """Close the connections, and wait for that."""
-        senders = [each.sender for each in self._by_node.values() if each.sender]
+        tasks = [task for each in self._by_node.values() for task in each.tasks()]
         for spare in self.spares:
             await spare.aclose()
         self.close()
-        if senders:
-            await asyncio.wait(senders)
-            await asyncio.sleep(0)  # in which the loop closes the sockets
+        if tasks:
+            await asyncio.wait(tasks)
 
     def __del__(self) -> None:
         # The client is garbage. Its connections would live as long as the event loop. An interrupt
@@ -516,7 +520,11 @@ class LoopConnection:
         """Close the connection. The requests under way fail."""
         self._is_closed = True
         if self.sender and not _is_loop_closed():
-            self.sender.cancel()
+            _cancel(self.sender)
+
+    def tasks(self) -> "list[asyncio.Task[None]]":
+        """Return the tasks that close the connection when they end."""
+        return [task for task in (self.sender, self._stream and self._stream.reader) if task]
 
     async def _call(
         self,
@@ -568,7 +576,7 @@ class LoopConnection:
             return
         request.answer(RedisTimeoutError("Redis did not respond in time"))
         if self._last_reply < request.began and self._stream and self._stream.reader:
-            self._stream.reader.cancel()  # the connection is of no use to others either
+            _cancel(self._stream.reader)  # the connection is of no use to others either
 
     def _wake_sender(self) -> None:
         self._has_work.set()
@@ -602,8 +610,8 @@ class LoopConnection:
             if connection and not _is_loop_closed():
                 # The reader does it, too, unless it was cancelled before its first step.
                 if self._stream and self._stream.reader:
-                    self._stream.reader.cancel()
-                await connection.disconnect(nowait=True)
+                    _cancel(self._stream.reader)
+                await _disconnect(connection)
 
     def _awaited(self) -> list[_Request]:
         """Return what is not sent yet and somebody still waits for."""
@@ -616,7 +624,7 @@ class LoopConnection:
                 await connection.connect()
         except BaseException as error:
             if not _is_loop_closed():
-                await connection.disconnect(nowait=True)
+                await _disconnect(connection)
             if isinstance(error, TimeoutError):
                 raise RedisTimeoutError("Timed out while connecting to Redis") from None
             if isinstance(error, PARSER_ERRORS):
@@ -662,7 +670,7 @@ class LoopConnection:
         finally:
             if not _is_loop_closed():
                 self._stream_ended(stream, problem)
-                await stream.connection.disconnect(nowait=True)
+                await _disconnect(stream.connection)
 
     async def _may_read(self, stream: _Stream) -> bool:
         """Wait for a request, and return whether its reply is still of use."""
@@ -705,6 +713,19 @@ class LoopConnection:
             own = copy(error)
             own.__cause__ = error.__cause__ or error.__context__
             request.answer(own)
+
+
+def _cancel(task: "asyncio.Task[None]") -> None:
+    """Cancel a task, but not while it closes its connection after an earlier cancellation."""
+    if not task.cancelling():
+        task.cancel()
+
+
+async def _disconnect(connection: Any) -> None:
+    """Close a connection, and wait a moment for that: with TLS, both sides say goodbye."""
+    with suppress(TimeoutError, RedisError, OSError):
+        async with asyncio.timeout(CLOSE_TIMEOUT_SECONDS):
+            await connection.disconnect()
 
 
 def _is_loop_closed() -> bool:

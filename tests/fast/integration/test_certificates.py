@@ -1,6 +1,7 @@
 """A client refuses the certificate of another host, with each version of redis-py."""
 
 import asyncio
+import gc
 import select
 import socket
 import ssl
@@ -241,3 +242,21 @@ def test_an_alias_with_tls_is_not_W005(place, backend):
 
     assert "redislock.W005" not in {each.id for each in run_checks(include_deployment_checks=True)}
     assert locks.ping() < 60
+
+
+def test_the_end_of_an_event_loop_closes_its_connections(place, own_redis, recwarn):
+    own = place()
+
+    def is_reading_the_inbox():
+        return own_redis.info("clients")["blocked_clients"]
+
+    async def use():
+        async with own.lock("a"):
+            waiter = asyncio.create_task(own.lock("a").aacquire())
+            await asyncio.to_thread(wait_until, is_reading_the_inbox)
+            waiter.cancel()
+
+    for _ in range(20):
+        asyncio.run(use())
+    gc.collect()
+    assert [text for each in recwarn if "unclosed" in (text := str(each.message))] == []
