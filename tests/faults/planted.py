@@ -5,7 +5,7 @@ from hashlib import sha1
 from typing import Any
 
 from django_redislock.clock import now
-from django_redislock.engine import protocol, store
+from django_redislock.engine import store, waiters
 from django_redislock.engine.lease import Lease
 from django_redislock.engine.operations import Flow
 from django_redislock.engine.renewer import Renewer
@@ -65,12 +65,12 @@ SCRIPTS = {
 
 
 def never_renew() -> None:
-    Renewer._due_leases = lambda renewer: []  # type: ignore[method-assign]
+    Renewer._due_leases = lambda renewer, watched: []  # type: ignore[method-assign]
     Lease.lost = False  # type: ignore[assignment,method-assign]
 
 
 def send_no_heartbeats() -> None:
-    store.WAITER_TTL_MS, protocol.HEARTBEAT_SECONDS = 50, 8.0
+    store.WAITER_TTL_MS, waiters.HEARTBEAT_SECONDS = 50, 8.0
 
 
 def count_from_the_reply() -> None:

@@ -15,7 +15,7 @@ from django.db import transaction
 from redis.exceptions import ConnectionError
 
 from django_redislock import Lock, LockError, LockLost, locks, signals
-from django_redislock.engine import protocol
+from django_redislock.engine import timing
 from django_redislock.lock_types import QueueLock, signal_dispatch
 from django_redislock.testing import EmbeddedServer
 from tests.lock_tools import afree, free, listening, start, waiting
@@ -97,7 +97,7 @@ def test_a_wait_is_signalled_once_and_at_once(manager, heard, hold):
 
     waits = start(hold_it)
     wait_until(lambda: heard.names == ["waiting"])
-    time.sleep(2 * protocol.HEARTBEAT_SECONDS)  # the waiter sends another request in this time
+    time.sleep(2 * timing.HEARTBEAT_SECONDS)  # the waiter sends another request in this time
     assert heard.names == ["waiting"]
     holder.release()
     waits.result(60)
@@ -105,7 +105,7 @@ def test_a_wait_is_signalled_once_and_at_once(manager, heard, hold):
     assert heard.of(waiter) == ["waiting", "acquired", "released"]
     own = [facts for facts in heard.facts if facts["lock"] is waiter]
     assert len({facts["acquisition"] for facts in own}) == 1
-    assert own[1]["waited"] >= 2 * protocol.HEARTBEAT_SECONDS
+    assert own[1]["waited"] >= 2 * timing.HEARTBEAT_SECONDS
 
 
 @pytest.mark.parametrize(

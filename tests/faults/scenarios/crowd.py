@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from django_redislock.clock import now
-from django_redislock.engine import protocol, store
+from django_redislock.engine import store, waiters
 from tests.servers import Node
 
 from .. import client as own
@@ -64,7 +64,7 @@ def take_turns(setting: Setting, seconds: float, first: str = "") -> None:
         )
         # A waiter confirms a grant that comes long after its last heartbeat.
         each = COMMANDS + bool(first)
-        allowed = sum(each + 2 * int(wait / protocol.HEARTBEAT_SECONDS) for wait in waits)
+        allowed = sum(each + 2 * int(wait / waiters.HEARTBEAT_SECONDS) for wait in waits)
         assert sent <= allowed, f"{sent} commands, not {allowed}"
         assert turns <= WAITERS, f"a client waited for {turns} other holders"
 
@@ -94,5 +94,5 @@ SLOW_HEARTBEATS = f"{__name__}:slow_heartbeats"
 
 
 def slow_heartbeats(client: own.Client) -> None:
-    protocol.HEARTBEAT_SECONDS = SLOW_HEARTBEAT_SECONDS
+    waiters.HEARTBEAT_SECONDS = SLOW_HEARTBEAT_SECONDS
     store.WAITER_TTL_MS = round(3000 * SLOW_HEARTBEAT_SECONDS)
