@@ -42,6 +42,7 @@ nitpick_ignore_regex = [
     (r"py:class", r"Seconds"),
     (r"py:class", r"django_redislock\.fencing\.HeldLock"),
     (r"py:class", r"django_redislock\.lock_types\.options\.MoreOptions"),
+    (r"py:class", r"django_redislock\.lock_types\.composite\.CompositeLock"),
 ]
 
 html_theme = "furo"

@@ -585,6 +585,8 @@ class LoopConnection:
             self.sender.add_done_callback(self._sender_ended)
 
     async def _send_all(self) -> None:
+        if self.sender is not asyncio.current_task():  # an interrupt struck while it was started
+            return
         connection: Any = None
         try:
             while True:
