@@ -72,10 +72,7 @@ class SlotOwner:
     """
 
     def __init__(self, cluster: Any, key: str) -> None:
-        self.connection_pool = cluster
-        """All locks of the same client share their connections and inboxes."""
-
-        self._cluster = cluster
+        self.cluster = cluster
         self._key = key
         self._moved_to: tuple[str, int] | None = None
         self._refreshing: threading.Thread | None = None
@@ -86,9 +83,9 @@ class SlotOwner:
         Raises:
             redis.exceptions.ConnectionError: The Cluster's client knows no primary.
         """
-        node = self._moved_to and self._cluster.get_node(*self._moved_to)
+        node = self._moved_to and self.cluster.get_node(*self._moved_to)
         if not node:
-            node = with_connection_errors(lambda: self._cluster.get_node_from_key(self._key))
+            node = with_connection_errors(lambda: self.cluster.get_node_from_key(self._key))
         return self._client_of(node)
 
     def follow(self, redirect: Exception) -> Any:
@@ -103,7 +100,7 @@ class SlotOwner:
             self._await_refresh()
             return None
         address = redirect.host, redirect.port
-        node = self._cluster.get_node(*address)
+        node = self.cluster.get_node(*address)
         if node is None:  # the client does not know it yet
             self.refresh()
         elif isinstance(redirect, MovedError):
@@ -126,11 +123,11 @@ class SlotOwner:
 
     def _read_slots(self) -> None:
         with suppress(Exception):
-            self._cluster.nodes_manager.initialize()
+            self.cluster.nodes_manager.initialize()
             self._moved_to = None
 
     def _client_of(self, node: Any) -> Any:
-        return self._cluster.get_redis_connection(node)
+        return self.cluster.get_redis_connection(node)
 
 
 class AsyncSlotOwner(SlotOwner):
@@ -143,15 +140,15 @@ class AsyncSlotOwner(SlotOwner):
     async def ready(self) -> None:
         """Have the client read the slots, once. Raises redis-py's `ConnectionError`."""
         try:
-            await self._cluster.initialize()
+            await self.cluster.initialize()
         except RedisClusterException as error:
             raise ConnectionError(str(error)) from error
 
     async def aclose(self) -> None:
         """Close the connections of redis-py's client, by which it reads the slots."""
-        await self._cluster.aclose()
+        await self.cluster.aclose()
         # The client closes no node if an error made it forget the slots.
-        for node in [*self._cluster.nodes_manager.nodes_cache.values()]:
+        for node in [*self.cluster.nodes_manager.nodes_cache.values()]:
             with suppress(Exception):
                 await node.disconnect()
 
@@ -164,7 +161,7 @@ class AsyncSlotOwner(SlotOwner):
 
     async def _aread_slots(self) -> None:
         with suppress(Exception):
-            await self._cluster.nodes_manager.initialize()
+            await self.cluster.nodes_manager.initialize()
             self._moved_to = None
 
     def _client_of(self, node: Any) -> Any:
@@ -215,6 +212,14 @@ def with_connection_errors(ask: Callable[[], T]) -> T:
 def is_cluster(client: Any) -> bool:
     """Return whether a client is redis-py's client of a Cluster."""
     return hasattr(client, "get_node_from_key")
+
+
+def shared_by_locks(client: Any) -> Any:
+    """Return the object by which all locks of a client find the same connections and inboxes: its
+    pool, because many clients can share one, or the client of a Cluster."""
+    if isinstance(client, SlotOwner):
+        return client.cluster
+    return getattr(client, "connection_pool", client)
 
 
 def slot_owner(client: Any, key: str) -> Any:

@@ -90,8 +90,8 @@ class EventStream:
         with valid_reply():
             cursor, entries, self.length, oldest = parsed
             self.oldest = parse_or_none(_time, oldest)
-            events = (parse_or_none(STREAMS[self.name], pairs(entry)) for entry in entries)
-            self.events += filter(self.matches, filter(None, events))
+            parsed_events = [parse_or_none(STREAMS[self.name], pairs(each)) for each in entries]
+        self.events += filter(self.matches, filter(None, parsed_events))
         del self.events[self.max_events :]
         self.cursor = "" if self.is_full else cursor
 

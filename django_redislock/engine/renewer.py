@@ -35,6 +35,7 @@ from .timing import (
     GRANT_POLL_SECONDS,
     LATE_REQUEST_SECONDS,
     MAX_RELEASES_PER_ROUND,
+    MIN_RENEWAL_RETRY_SECONDS,
     RENEWAL_REPLY_SECONDS,
     RENEWAL_RETRY_SECONDS,
     RENEWER_IDLE_SECONDS,
@@ -219,8 +220,8 @@ class Renewer:
             now = clock.now()
             for lease in leases:
                 # A grant that is not confirmed yet has little time left, whatever its lease.
-                left = max(lease.deadline - now, 0)
-                lease.postpone(min(RENEWAL_RETRY_SECONDS, lease.seconds / 10, left / 4))
+                quarter = max((lease.deadline - now) / 4, MIN_RENEWAL_RETRY_SECONDS)
+                lease.postpone(min(RENEWAL_RETRY_SECONDS, lease.seconds / 10, quarter))
         # Last, because `on_lost` may take long.
         for lease in lost:
             if lease.state is LeaseState.HELD:  # else its release was faster than the reply
@@ -356,7 +357,7 @@ class AsyncRenewer(Renewer):
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._worker = None
         if not self.may_end():  # all tasks were cancelled, and the loop may go on
-            asyncio.get_running_loop().call_later(RENEWAL_RETRY_SECONDS / 10, self._restart)
+            asyncio.get_running_loop().call_later(MIN_RENEWAL_RETRY_SECONDS, self._restart)
 
     def _restart(self) -> None:
         # Not for a grant that may come: the loop may be closing.

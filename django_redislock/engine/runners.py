@@ -16,6 +16,7 @@ from django.core.exceptions import ImproperlyConfigured
 from redis.exceptions import NoScriptError
 
 from ..backends import AsyncClient, Client, Server
+from ..backends.cluster import shared_by_locks
 from ..keys import LockKeys
 from . import transport
 from .inbox import LoopInbox, ThreadInbox
@@ -157,7 +158,7 @@ os.register_at_fork(after_in_child=_loop_inboxes.clear)
 
 def _thread_inbox(client: Client, keys: LockKeys) -> ThreadInbox:
     """Return the inbox of the threads of this process for a lock."""
-    inboxes = _thread_inboxes.setdefault(_owner(client), {})
+    inboxes = _thread_inboxes.setdefault(shared_by_locks(client), {})
     # The pid, because uWSGI forks without Python's hooks.
     key = os.getpid(), keys.inboxes
     return inboxes.get(key) or inboxes.setdefault(key, ThreadInbox(keys.inboxes, run))
@@ -165,16 +166,11 @@ def _thread_inbox(client: Client, keys: LockKeys) -> ThreadInbox:
 
 def _loop_inbox(client: AsyncClient, keys: LockKeys) -> LoopInbox:
     """Return the inbox of the tasks of the running event loop for a lock."""
-    inboxes = _loop_inboxes.setdefault(_owner(client), {})
+    inboxes = _loop_inboxes.setdefault(shared_by_locks(client), {})
     inbox = inboxes.get(keys.inboxes)
     if inbox is None or inbox.loop is not asyncio.get_running_loop():
         inbox = inboxes[keys.inboxes] = LoopInbox(keys.inboxes, arun)
     return inbox
-
-
-def _owner(client: Any) -> Any:
-    # Not the client itself, because many clients can share a pool.
-    return getattr(client, "connection_pool", client)
 
 
 # A call, and a batch of calls

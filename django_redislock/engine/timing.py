@@ -88,7 +88,11 @@ RENEWAL_REPLY_SECONDS = 2.0
 """How long a renewer waits for a reply, unless the shortest lease requires less."""
 
 RENEWAL_RETRY_SECONDS = 1.0
-"""How long after a failed renewal it is retried, or a tenth of the lease if that is less."""
+"""How long after a failed renewal it is retried, or a tenth of the lease if that is less, or a
+quarter of the time that is left."""
+
+MIN_RENEWAL_RETRY_SECONDS = 0.1
+"""The shortest time until then. Each attempt is logged."""
 
 RENEWER_IDLE_SECONDS = 10.0
 """A renewer without a lease ends after this time. To start one costs more than a renewal."""

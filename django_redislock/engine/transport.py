@@ -26,7 +26,7 @@ from redis.exceptions import ConnectionError, InvalidResponse, RedisError, Respo
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from ..backends import AsyncClient, Client, Endpoint, SlotOwner
-from ..backends.cluster import follow_redirects, is_readonly
+from ..backends.cluster import follow_redirects, is_readonly, shared_by_locks
 from ..conf import conf
 from . import background_task, helper_threads
 from .operations import Command
@@ -67,7 +67,7 @@ def call(
     if seen.get_ident is not threading.get_ident or seen.socket_class is not socket.socket:
         check_patches()
     if link is None:
-        owner = getattr(client, "connection_pool", client)
+        owner = shared_by_locks(client)
         link = _thread_links.get(owner) or _thread_links.setdefault(owner, ThreadLink())
     deadline = None if limit is None else time.monotonic() + limit
     if not isinstance(client, SlotOwner):
@@ -103,7 +103,7 @@ async def acall(
     """
     if link is not None:
         return await _acall_on_link(client, commands, limit, once, urgent, link)
-    owner = getattr(client, "connection_pool", client)
+    owner = shared_by_locks(client)
     link = _loop_links.get(owner)
     if link is None or link.loop is not asyncio.get_running_loop():
         link = _loop_links[owner] = LoopLink()
@@ -225,7 +225,7 @@ class ThreadLink:
 
 
 _thread_links: WeakKeyDictionary[Any, ThreadLink] = WeakKeyDictionary()
-"""The connections that all threads share. The key is the pool of a client, or a `SlotOwner`."""
+"""The connections that all threads share. The key is from `shared_by_locks()`."""
 
 
 class _Permit:
@@ -459,7 +459,7 @@ async def _end(link: "ref[LoopLink]") -> AsyncGenerator[None, None]:
 
 
 _loop_links: WeakKeyDictionary[Any, LoopLink] = WeakKeyDictionary()
-"""The connections that all tasks share. The key is the pool of a client, or a `SlotOwner`."""
+"""The connections that all tasks share. The key is from `shared_by_locks()`."""
 
 
 class _Request:
@@ -546,11 +546,10 @@ class LoopConnection:
         except asyncio.CancelledError as cancelled:
             if urgent:
                 await asyncio.wait([request.replies], timeout=CLEANUP_TIMEOUT_SECONDS)
-            if urgent and request.replies.done():
-                outcome = request.replies.result()
-                if not isinstance(outcome, Exception):
-                    raise CancelledDuringCall(outcome) from cancelled
-            request.replies.cancel()
+                late = request.replies.result() if request.replies.done() else None
+                if isinstance(late, list):
+                    raise CancelledDuringCall(late) from cancelled
+                request.replies.cancel()  # so that it is not sent any more
             raise
         finally:
             if timer:

@@ -174,9 +174,10 @@ class Acquisition(AnyAcquisition):
                 request.renewal_confirms_grant = False
                 acquired = yield from protocol.acquire(request, until)
             if acquired is None:
-                lease.end()
                 if request.may_arrive_late:
                     release_in_background(lease, unused=True)
+                else:
+                    lease.end()
                 return None
             lease.begin(
                 acquired.fence_token, acquired.deadline, is_confirmed=acquired.is_confirmed

@@ -19,8 +19,9 @@ import redis
 from django_redislock import Lock, LockLost, clock, locks
 from django_redislock.engine import protocol, queries, renewer
 from django_redislock.engine.registry import should_renew
-from django_redislock.engine.renewer import RENEWAL_RETRY_SECONDS, thread_renewer
+from django_redislock.engine.renewer import thread_renewer
 from django_redislock.engine.runners import _perform, run
+from django_redislock.engine.timing import MIN_RENEWAL_RETRY_SECONDS
 from django_redislock.keys import Keys
 from django_redislock.lock_types import Mutex
 from django_redislock.lock_types.lease_flows import extend_lease
@@ -237,9 +238,7 @@ def test_no_renewal_starts_in_a_loop_that_closes(caplog):
         leave.set()
         await asyncio.gather(*tasks)
         # The loop waits for its executor after it has cancelled all tasks.
-        asyncio.get_running_loop().run_in_executor(
-            None, time.sleep, 3 * RENEWAL_RETRY_SECONDS / 10
-        )
+        asyncio.get_running_loop().run_in_executor(None, time.sleep, 3 * MIN_RENEWAL_RETRY_SECONDS)
 
     asyncio.run(contend())
     gc.collect()
