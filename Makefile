@@ -74,6 +74,7 @@ clients: $(VENV)/.test.installed
 cases: $(VENV)/.test.installed
 	$(BIN)/python -m pytest -n 2 --dist loadgroup -p tests.full.workers.cases_table --cases docs/evidence/results/cases.md \
 		tests/full/workers/test_cases.py $(ARGS)
+	$(BIN)/python -m tests.full.workers.table_of_deliveries
 
 screenshots: $(VENV)/.test.installed
 	$(BIN)/python -m pytest -p tests.full.browser.screenshots --screenshots docs/images \
