@@ -37,6 +37,7 @@ from .names import check_name, check_names, matcher, short_repr
 from .redaction import without_secrets
 from .signals import lock_force_released
 from .snapshots import Event, LockInfo, Page, Rates, Waiter
+from .text import printable
 from .validators import Seconds
 
 T = TypeVar("T")
@@ -373,7 +374,14 @@ class LockManager:
         """Async version of `rates()`."""
         return await self._arun(history.rates(self._keys))
 
-    def force_release(self, name: str, token: str | None = None, *, user: object = None) -> int:
+    def force_release(
+        self,
+        name: str,
+        token: str | None = None,
+        *,
+        by: object = None,
+        reason: str | None = None,
+    ) -> int:
         """Force-release a lock, and return how many holders lost it.
 
         This does not stop a holder. It notices the loss at its next renewal: `lost` becomes true
@@ -384,16 +392,24 @@ class LockManager:
             name: The lock's name.
             token: A lock token. Only the holder with this token loses the lock. None means all
                 holders.
-            user: The user who releases the lock, for the signal `lock_force_released`.
+            by: Who releases the lock, such as a user. The history has its text, and the signal
+                `lock_force_released` the object.
+            reason: Why, in at most 500 characters. It is in the history, too.
         """
-        return self._send_force_released(name, self._run(self._force(name, token)), user)
+        tokens = self._run(self._force(name, token, by, reason))
+        return self._send_force_released(name, tokens, by, reason)
 
     async def aforce_release(
-        self, name: str, token: str | None = None, *, user: object = None
+        self,
+        name: str,
+        token: str | None = None,
+        *,
+        by: object = None,
+        reason: str | None = None,
     ) -> int:
         """Async version of `force_release()`."""
-        tokens = await self._arun(self._force(name, token))
-        return self._send_force_released(name, tokens, user)
+        tokens = await self._arun(self._force(name, token, by, reason))
+        return self._send_force_released(name, tokens, by, reason)
 
     def release_for(
         self, name: str, token: str, *, at_least_for: Seconds = 0, killed: bool = False
@@ -445,12 +461,18 @@ class LockManager:
                 was_held = True
         return was_held
 
-    def _force(self, name: str, token: str | None) -> Flow[tuple[str, ...]]:
+    def _force(
+        self, name: str, token: str | None, by: object, reason: str | None
+    ) -> Flow[tuple[str, ...]]:
         keys = self._keys.of(check_name(name))
         chosen = None if token is None else validators.reported_token("token", token)
-        return protocol.force_release(keys, chosen)
+        who = "" if by is None else str(by)[: validators.MAX_BY_CHARACTERS]
+        why = validators.reason("reason", reason)
+        return protocol.force_release(keys, chosen, printable(who), printable(why))
 
-    def _send_force_released(self, name: str, tokens: tuple[str, ...], user: object) -> int:
+    def _send_force_released(
+        self, name: str, tokens: tuple[str, ...], by: object, reason: str | None
+    ) -> int:
         if tokens:
             signal_dispatch.send(
                 lock_force_released,
@@ -458,7 +480,8 @@ class LockManager:
                 using=self.alias,
                 name=name,
                 tokens=tokens,
-                user=user,
+                by=by,
+                reason=reason,
             )
         return len(tokens)
 

@@ -95,7 +95,7 @@ class Lock:
         return self.ask(FENCE, (A.index, A.lock, A.history), "a", token, fence)
 
     def force(self, token: str = "") -> Any:
-        return self.ask(FORCE, A.all, "a", f"h:{token}" if token else "")
+        return self.ask(FORCE, A.all, "a", f"h:{token}" if token else "", "", "")
 
     def rows(self, *names: str) -> list[LockInfo]:
         locks = [KEYS.of(name) for name in names]
