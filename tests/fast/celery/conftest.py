@@ -11,6 +11,7 @@ from tests.celery_worker import run, worker  # noqa: F401
 from tests.lock_fixtures import moving_clock, skipped  # noqa: F401
 from tests.lock_tools import listening
 
+from .beats import make_beat  # noqa: F401
 from .tools import held_by, own_app
 
 
