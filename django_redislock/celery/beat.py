@@ -21,7 +21,7 @@ from redis.exceptions import RedisError
 from django_redislock.exceptions import LockNotAcquired
 from django_redislock.leader import Term
 from django_redislock.manager import locks
-from django_redislock.text import error_text
+from django_redislock.text import error_text, holder_text
 from django_redislock.validators import Seconds
 
 from .last_runs import LastRuns, Run
@@ -36,9 +36,13 @@ logger = logging.getLogger("django_redislock")
 Entry: TypeAlias = Any
 """A `celery.beat.ScheduleEntry`, whose type stubs allow that it has no name."""
 
-LONGEST_TICK_SECONDS = 5.0
-"""How long the leader sleeps at most until it looks whether it still leads, and how long one call
-of `tick()` waits for a term."""
+LONGEST_SLEEP_SECONDS = 5.0
+"""How long the leader sleeps at most until it looks whether it still leads."""
+
+REMOTE_CONTROL_SECONDS = 50.0
+"""How long one call of `tick()` waits for a term if the beat has Celery's remote control, which
+answers no ping if there was no tick for 60 seconds. Otherwise, it waits without a limit, because
+the history lists each wait that ends without a lock."""
 
 RETRY_SECONDS = 1.0
 """The pause after a request failed, or a message was not sent."""
@@ -62,10 +66,13 @@ class LeaderScheduler(Scheduler):
 
     def __init__(self, app: Any, *args: Any, **kwargs: Any) -> None:
         self._name = self.lock_name or f"beat:{app.main or 'celery'}"
-        manager = locks.using(self.lock_using)
-        self._last_runs = LastRuns(manager, self._name)
-        self._terms = manager.leader(
-            self._name, timeout=self.lock_timeout, blocking_timeout=LONGEST_TICK_SECONDS
+        has_remote_control = app.conf.get("beat_enable_remote_control", False)
+        self._manager = locks.using(self.lock_using)
+        self._last_runs = LastRuns(self._manager, self._name)
+        self._terms = self._manager.leader(
+            self._name,
+            timeout=self.lock_timeout,
+            blocking_timeout=REMOTE_CONTROL_SECONDS if has_remote_control else None,
         )
         self._term: Term | None = None
         self._is_ticking = False
@@ -102,7 +109,7 @@ class LeaderScheduler(Scheduler):
             self._record()
             if self._has_failed:
                 return RETRY_SECONDS
-            return min(seconds, LONGEST_TICK_SECONDS)
+            return min(seconds, LONGEST_SLEEP_SECONDS)
         finally:
             self._is_ticking = False
 
@@ -123,11 +130,11 @@ class LeaderScheduler(Scheduler):
             self._term = None
             logger.warning("Beat does not lead any more, and stands by: name=%r", self._name)
         try:
+            self._log_leader()
             term = next(self._terms)
             if self._begin(term):
                 return 0
-        except LockNotAcquired as error:
-            self._log_leader(error)
+        except LockNotAcquired:
             return 0
         except RedisError as error:
             logger.warning(
@@ -154,17 +161,16 @@ class LeaderScheduler(Scheduler):
         else:  # Redis has lost them, or has never had any
             self._unrecorded = set(self._runs)
         self._term = term
-        self._leader_seen = None
         logger.info("Beat leads: name=%r fence_token=%d", self._name, fence_token)
         self.read_again()
         return True
 
-    def _log_leader(self, error: LockNotAcquired) -> None:
-        holder = error.holder
-        leader = f"{holder.host}:{holder.pid}" if holder else "unknown"
-        if leader != self._leader_seen:
-            self._leader_seen = leader
+    def _log_leader(self) -> None:
+        info = self._manager.get(self._name)
+        leader = holder_text(info.first) if info and info.first else None
+        if leader and leader != self._leader_seen:
             logger.info("Beat stands by: name=%r leader=%s", self._name, leader)
+        self._leader_seen = leader
 
     # The schedule
 

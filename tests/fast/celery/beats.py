@@ -25,7 +25,12 @@ RECORDS = "*}:beat:*"
 def make_app(schedule: dict[str, Any] | None = None, **conf: Any) -> Celery:
     """An app whose broker is in this process."""
     app = Celery("shop", broker="memory://", set_as_current=False)
-    app.conf.update(beat_schedule=schedule or {}, result_expires=None, **conf)
+    app.conf.update(
+        beat_schedule=schedule or {},
+        result_expires=None,
+        beat_enable_remote_control=True,  # so that a tick does not wait without a limit
+        **conf,
+    )
     return app
 
 
@@ -67,7 +72,7 @@ def ticks(leader: LeaderScheduler, most: int = 20) -> float:
 @pytest.fixture
 def make_beat(redis_server, monkeypatch):
     """Return a function that makes a beat, which does not wait long."""
-    monkeypatch.setattr(beat, "LONGEST_TICK_SECONDS", 0.2)
+    monkeypatch.setattr(beat, "REMOTE_CONTROL_SECONDS", 0.2)
     monkeypatch.setattr(beat, "RETRY_SECONDS", 0.01)
     made = []
 
