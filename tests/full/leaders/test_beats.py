@@ -26,8 +26,8 @@ from .beat_app import LEASE, QUEUE
 
 pytestmark = pytest.mark.timeout(400)
 
-TICKS = int(os.environ.get("BEATS_TICKS", "120"))
-KILLS = int(os.environ.get("BEATS_KILLS", "10"))
+TICKS = int(os.environ.get("BEATS_TICKS", "30"))
+KILLS = int(os.environ.get("BEATS_KILLS", "3"))
 
 RECORD = "*}:beat:beat:beats"
 
@@ -202,6 +202,30 @@ def test_each_tick_is_sent_once_although_leaders_are_killed(beats):
     killed = kill_leaders(beats)
     print(f"\n{len(killed)} leaders killed in {time.monotonic() - began:.0f} s")
     assess(beats, ENTRIES, killed)
+
+
+def test_only_what_a_killed_leader_had_not_recorded_is_sent_twice(tmp_path):
+    """Each leader is killed right after it has sent its third message."""
+    with running(tmp_path, "PersistentScheduler", BEATS_DIE_AFTER="3") as beats:
+        killed = []
+        for _ in range(3):
+            beats.wait_until_it_stands(beats.start())
+        while len(killed) < 5:
+            leader = beats.leader()
+            beats.processes.pop(leader).wait(60)
+            killed.append(leader)
+            beats.start()
+        beats.env["BEATS_DIE_AFTER"] = "0"
+        beats.wait_until_it_stands(beats.start())
+        for pid in [*beats.processes][:-1]:
+            beats.kill(pid)
+            killed.append(pid)
+        count = len(beats.messages())
+        wait_until(lambda: len(beats.messages()) > count + 2)
+        print()
+        assess(beats, {"every second": "beats.second"}, killed)
+        ids = [each.id for each in beats.messages()]
+        assert len(ids) - len(set(ids)) >= 5
 
 
 def test_another_beat_leads_at_once_after_sigterm(beats):

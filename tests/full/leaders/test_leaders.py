@@ -20,7 +20,7 @@ pytestmark = pytest.mark.timeout(300)
 
 LEASE = 2.0
 
-SECONDS = float(os.environ.get("LEADERS_SECONDS", "60"))
+SECONDS = float(os.environ.get("LEADERS_SECONDS", "15"))
 
 AFTER_KILL = LEASE + 1
 AFTER_TERM = 1.0
