@@ -9,7 +9,7 @@
 --        0  a newer leader has begun. Nothing was changed
 
 local runs = KEYS[1]
-local fence, with_runs = unpack(ARGV)
+local fence, with_runs = ARGV[1], ARGV[2] -- unpack() takes some thousand arguments at most
 local newest = tonumber(redis.call('HGET', runs, 'fence') or 0) or 0
 if newest > tonumber(fence) then return 0 end
 

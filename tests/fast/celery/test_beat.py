@@ -418,6 +418,18 @@ def test_a_change_of_summer_time_is_what_celery_makes_of_it(make_beat, change, a
     assert runs
 
 
+def test_periodic_tasks_that_the_app_adds_are_sent(make_beat, sent):
+    app = make_app()
+
+    @app.task(name="shop.added")
+    def added(): ...
+
+    app.add_periodic_task(HOUR, added.s(), name="added")
+    write_record(added=ago(2 * HOUR))
+    ticks(make_beat(app=app))
+    assert names(sent) == ["shop.added"]
+
+
 # Celery's own program
 
 

@@ -4,9 +4,6 @@ import json
 from datetime import UTC, datetime, timedelta
 
 import pytest
-
-pytest.importorskip("django_celery_beat")
-
 from django.utils import timezone
 from django_celery_beat.models import (
     ClockedSchedule,

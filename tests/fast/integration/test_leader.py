@@ -12,6 +12,7 @@ from redis.exceptions import ConnectionError
 
 from django_redislock import LockNotAcquired, locks
 from django_redislock.testing import alose, held_elsewhere, lose
+from tests.commands import call
 from tests.lock_tools import free, start, waiting, within
 from tests.tools import wait_until
 
@@ -213,6 +214,7 @@ def test_leaders_and_candidates_can_be_recognized():
     [candidate] = locks.queue("poller")
     assert info.metadata == {"role": "leader", "site": 7}
     assert candidate.metadata == {"role": "leader"}
+    assert '"role": "leader"' in call("show", "poller")
     terms.close()
     other.result(60)
 

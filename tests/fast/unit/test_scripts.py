@@ -911,6 +911,13 @@ def test_last_runs_are_recorded_removed_and_returned(lock: Lock) -> None:
     lock.client.delete(RUNS)
 
 
+def test_a_schedule_can_have_many_entries(lock: Lock) -> None:
+    changes = [text for number in range(10_000) for text in (f"entry-{number}", "run")]
+    assert last_runs(lock, 5, "0", *changes) == 1
+    assert len(pairs(json.loads(last_runs(lock, 6, "1")))) == 10_001
+    lock.client.delete(RUNS)
+
+
 def test_a_leader_with_an_older_fencing_token_changes_no_last_run(lock: Lock) -> None:
     last_runs(lock, 6, "0", "daily", "one")
     before = lock.client.hgetall(RUNS)

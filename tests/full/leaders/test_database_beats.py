@@ -7,8 +7,6 @@ from itertools import count
 
 import pytest
 
-pytest.importorskip("django_celery_beat")
-
 from tests.tools import Child
 
 from .test_beats import ENTRIES, assess, kill_leaders, running
