@@ -20,6 +20,7 @@ from .engine.timing import REPLY_TIMEOUT_SECONDS
 from .health import Health, examine, ping, unreached
 from .identity import Owner, current_owner
 from .keys import Keys
+from .leader import AsyncTerm, AsyncTerms, LeaderOptions, Term, Terms
 from .lock_types import (
     Atomic,
     LockOptions,
@@ -229,6 +230,36 @@ class LockManager:
             raise TypeError(f"using_db must be an alias of DATABASES, got {short_repr(using_db)}")
         options["release_on_commit"] = validators.database("using_db", using_db) or False
         return Atomic(self.lock(name, **options), using_db)
+
+    def leader(self, name: str, **options: Unpack[LeaderOptions]) -> Terms:
+        """Iterate over the terms of office of a leader, of which there is one at a time.
+
+        ``for term in locks.leader("poller")`` runs its body while this process leads. `Term` is
+        the held lock. The end of the body steps down and stands again, behind the candidates that
+        wait. ``break`` and exceptions step down and end the loop. While the loop runs in the main
+        thread, SIGTERM raises `SystemExit`, unless your program handles the signal itself.
+
+        Args:
+            name: The lock's name.
+            timeout: The lease in seconds. If the leader dies, another one leads after this time.
+                None means ``REDISLOCK_TIMEOUT``.
+            blocking_timeout: The maximum wait for each term in seconds. None waits without a
+                limit. Then the loop also survives outages of Redis, once it has reached Redis.
+            max_hold: The maximum duration of a term in seconds. None means no limit.
+            min_replicas: As for `lock()`.
+            metadata: As for `lock()`. ``{"role": "leader"}`` is added.
+            on_lost: A function that is called with the term if the leader is deposed, as for
+                `lock()`.
+
+        Raises:
+            TypeError: An option has the wrong type or is unknown.
+            ValueError: An option has an invalid value.
+        """
+        return Terms(Term(self._server, name, **options))
+
+    def aleader(self, name: str, **options: Unpack[LeaderOptions]) -> AsyncTerms:
+        """Async version of `leader()`, for ``async for``."""
+        return AsyncTerms(AsyncTerm(self._server, name, **options))
 
     def assert_held(self, name: str) -> None:
         """Check that this thread, task or greenlet holds a lock, without a request to Redis.
