@@ -44,6 +44,7 @@ from .message import (
     returns_to_queue,
     single_of,
 )
+from .ordered import send_due
 from .results import AGAIN as MAY_STORE_LATER
 from .results import ended_queue_lock
 from .skipped import record_skip
@@ -85,6 +86,8 @@ class CeleryExecution(Execution):
             if self.slot and self.slot.pid == os.getpid():  # not if another process took it, too
                 self.slot.pid = 0
             self.message.execution = None
+            if self.options.policy.stores:
+                send_due(self.task.app, self.single.manager)
 
     def keep_lock_for(self, task_name: str, body: Any, headers: Any) -> None:
         """Keep the lock for a message that the task has sent in its own place, if it needs it."""
@@ -171,7 +174,9 @@ class CeleryExecution(Execution):
         """Send the message again, to run after `countdown`."""
         message, task = self.message, self.task
         countdown: Any = self.options.countdown
-        if countdown is None:
+        if self.options.policy.stores:
+            countdown = 0  # it waits in the queue of its lock
+        elif countdown is None:
             countdown = back_off(message.conflicts)
         # An execution that still runs has sent a retry, which has not begun before.
         is_with_other_delivery = (

@@ -14,9 +14,11 @@ from celery.result import EagerResult
 from celery.utils import uuid
 from redis.exceptions import RedisError
 
+from django_redislock.engine.stored import Stored
 from django_redislock.exceptions import LockError
 from django_redislock.lock_state import is_queued
 from django_redislock.lock_types.signal_dispatch import send
+from django_redislock.lock_types.stored_task import Outbox, store
 from django_redislock.signals import task_replaced
 from django_redislock.snapshots import Holding
 from django_redislock.tasks.conflict import Conflict
@@ -39,12 +41,14 @@ from .message import (
     EXPECTED,
     QUEUE_LOCK,
     Message,
+    arrival_in,
     call_of,
     executed,
     executed_message,
     queue_seconds,
     seconds_until,
 )
+from .ordered import StoringProducer
 from .publishing import Publication
 from .results import AGAIN as MAY_STORE_LATER
 from .results import ended_queue_lock
@@ -58,6 +62,9 @@ FOLLOWER_OPTIONS = ("link", "link_error", "chord", "chain", "group_id", "reply_t
 
 _warned: set[str] = set()
 """The names of the tasks for which that warning was logged."""
+
+MIN_EXPIRY_SECONDS = 0.001
+"""A message that has expired already. 0 means that it does not expire."""
 
 MAX_ATTEMPTS = 100
 """How often the queue lock can be released, or taken by another sender, while this one tries."""
@@ -147,6 +154,8 @@ class Sending:
         if self.has_own_id and self._is_known():
             return self._refuse()
         policy = self.single.options.policy
+        if self._stores:
+            return self._store({})
         for _ in range(MAX_ATTEMPTS):
             if policy.replaces:  # first, because the history would show a refusal as skipped
                 self.conflict.look()
@@ -190,6 +199,8 @@ class Sending:
             return self._publish({})
         # If the task runs under the lock with this name, the lock becomes the queue lock.
         keeps_lock = self.is_inside and not self.single.options.locking.separate
+        if self._stores and not keeps_lock:
+            return self._store({} if self.earlier else {AGAIN: True})
         if not keeps_lock and self._take():
             return self._publish_with_queue_lock()
         if self.earlier is None:  # the dead process can still hold the lock
@@ -258,6 +269,65 @@ class Sending:
         headers = {**self.headers, **more_headers}
         options = {**self.options, "headers": headers, "task_id": self.task_id}
         return type(self.task).apply_async(self.task, self.args, self.kwargs, **options)
+
+    # A message that waits in the queue of its lock
+
+    @property
+    def _stores(self) -> bool:
+        is_eager = self.task.app.conf.task_always_eager
+        return self.single.options.policy.stores and not is_eager
+
+    def _store(self, more_headers: dict[str, Any]) -> Any:
+        options = self.options
+        producer = StoringProducer(
+            self,
+            options.pop("producer", None) or options.pop("publisher", None),
+            options.pop("connection", None),
+        )
+        options["producer"] = producer
+        try:
+            return self._publish({**self._queue_lock_headers, **more_headers})
+        finally:
+            producer.close()
+
+    def store(self, message: str) -> Stored:
+        """Store a message that Celery has made, or raise an error if it is refused."""
+        app = self.task.app
+        expires = seconds_until(self.options.get("expires", self.task.expires), app)
+        stored = store(
+            self.queue_lock,
+            message,
+            lease=self.single.options.max_queue_seconds,
+            starts_in=max(0, seconds_until(self.start, app) or 0),
+            expires_in=0 if expires is None else max(MIN_EXPIRY_SECONDS, expires),
+            most=self.single.options.max_queued or 0,
+            arrival=arrival_in(self.headers),
+        )
+        if stored.outcome == "full":
+            self.conflict.look()
+            raise self.conflict.error
+        if stored.outcome == "kind":
+            raise LockError(
+                f"Lock {self.name!r} is in use as a {stored.detail} lock, so the task cannot be"
+                " queued. Use another name.",
+                lock_name=self.name,
+            )
+        return stored
+
+    def confirm(self) -> None:
+        """Note that the broker has the message. If that fails, it is published a second time."""
+        with suppress(RedisError):
+            self._outbox.confirm(self.queue_lock.token)
+
+    def withdraw(self) -> None:
+        """Forget a message that could not be published, and release its queue lock."""
+        with suppress(RedisError):
+            self._outbox.confirm(self.queue_lock.token)
+            self.queue_lock.release()
+
+    @property
+    def _outbox(self) -> Outbox:
+        return Outbox(self.single.manager._server)
 
     # A queue lock that is not free
 

@@ -69,6 +69,9 @@ class Policy:
     replaces: ClassVar[bool] = False
     """Whether a newer task can take over the queue lock of a queued one."""
 
+    stores: ClassVar[bool] = False
+    """Whether messages wait in the queue of their lock."""
+
     waits: ClassVar[bool] = False
     """Whether a task that starts waits for its lock."""
 
@@ -161,6 +164,33 @@ class Replace(Skip):
         return next(filter(is_queued, info.holders), None)
 
 
+class Queue(Policy):
+    """All tasks run, one after the other, in the order in which they were sent. A message waits in
+    the queue of its lock until its turn comes. If there are `max_queued` already, its sender gets
+    `AlreadyRunning`."""
+
+    name = recorded_as = "queue"
+    is_for_start = False
+    is_for_sending = True
+    options = ("max_queued",)
+    needs_messages = True
+    stores = True
+
+    @classmethod
+    def works_with(cls, locking: Locking) -> bool:
+        return locking.when_sent and locking.while_running and not locking.separate
+
+    def at_start(self, call: StartingCall, conflict: Conflict) -> Any:
+        if call.can_run_later:
+            call.run_later(conflict)
+        raise conflict.error
+
+    def when_sent(self, sender: Sender, conflict: Conflict) -> Any:
+        if conflict.holder is Holder.ITSELF:  # the same message is queued or runs
+            return sender.skip(conflict)
+        raise conflict.error
+
+
 POLICIES: dict[str, type[Policy]] = {
-    policy.name: policy for policy in (Skip, Raise, Retry, Wait, Replace)
+    policy.name: policy for policy in (Skip, Raise, Retry, Wait, Replace, Queue)
 }
