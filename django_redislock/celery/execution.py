@@ -63,6 +63,9 @@ class CeleryExecution(Execution):
     slot: board.Slot | None = None
     """The slot of its lock on the board."""
 
+    took_over_queue_lock = False
+    """Whether the task still had the queue lock that it got before it was sent."""
+
     kept_until = 0.0
     """Until when the lock must be kept for a message that the task has sent in its own place."""
 
@@ -125,7 +128,9 @@ class CeleryExecution(Execution):
 
     def _call_function(self) -> Any:
         call, function = self.call, self.single.function
-        if self._is_ignored_after(SUCCESS):
+        # The second copy of a stored message finds its queue lock taken over by the first one.
+        is_copy_possible = self.delivery in MAY_HAVE_BEGUN or not self.took_over_queue_lock
+        if is_copy_possible and self._is_ignored_after(SUCCESS):
             logger.info("Redelivered task ignored, it has already succeeded: task=%s", call)
             raise Ignore("The task has already succeeded")
         # An eager retry runs at once, so it must come after the release.
@@ -140,7 +145,9 @@ class CeleryExecution(Execution):
         if conflict := self._conflict_before(lock):
             return conflict
         self.slot = board.show(self.alias, lock.name, lock.timeout, lock.at_least_for)
-        return super()._acquire_or_conflict(lock)
+        conflict = super()._acquire_or_conflict(lock)
+        self.took_over_queue_lock = lock.took_over
+        return conflict
 
     def _conflict_before(self, lock: BaseLock) -> Conflict | None:
         """Return the conflict of a task that must not even try to acquire the lock.
@@ -151,7 +158,8 @@ class CeleryExecution(Execution):
 
         A task does not wait for a queued one, which can need the process in which it would wait.
         """
-        may_run_already = self.delivery in MAY_RUN_ALREADY
+        may_be_copy = self.options.policy.stores and lock.capacity > 1
+        may_run_already = self.delivery in MAY_RUN_ALREADY or may_be_copy
         would_wait = self._waits and self.can_run_later
         if not (may_run_already or would_wait):
             return None

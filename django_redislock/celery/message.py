@@ -147,7 +147,8 @@ class Message:
     def ignored_after(self) -> set[str]:
         """The states of its result after which the message must not run."""
         states: set[str] = set()
-        if self.delivery in MAY_HAVE_BEGUN:
+        # A stored message can be published twice.
+        if self.delivery in MAY_HAVE_BEGUN or self.single.options.policy.stores:
             states.add(SUCCESS)
         if self.claim is Claim.REPLACEABLE:
             states.add(REVOKED)
