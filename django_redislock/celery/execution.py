@@ -14,8 +14,10 @@ from celery import Task, exceptions
 from celery.app.autoretry import add_autoretry_behaviour
 from celery.exceptions import Ignore, Reject
 from celery.states import REVOKED, SUCCESS
+from redis.exceptions import RedisError
 
 from django_redislock import clock
+from django_redislock.engine.outages import is_outage
 from django_redislock.identity import complete_id
 from django_redislock.introspection import reject_deferred_result
 from django_redislock.lock_types import BaseLock
@@ -145,7 +147,13 @@ class CeleryExecution(Execution):
         if conflict := self._conflict_before(lock):
             return conflict
         self.slot = board.show(self.alias, lock.name, lock.timeout, lock.at_least_for)
-        conflict = super()._acquire_or_conflict(lock)
+        try:
+            conflict = super()._acquire_or_conflict(lock)
+        except RedisError as error:
+            # A task that has waited for its turn must not fail because Redis restarts.
+            if not (self.options.policy.stores and self.can_run_later and is_outage(error)):
+                raise
+            return Conflict(self.call, lock.name)
         self.took_over_queue_lock = lock.took_over
         return conflict
 

@@ -14,6 +14,7 @@ from celery.result import EagerResult
 from celery.utils import uuid
 from redis.exceptions import RedisError
 
+from django_redislock.engine.outages import is_outage
 from django_redislock.engine.stored import Stored
 from django_redislock.exceptions import LockError
 from django_redislock.lock_state import is_queued
@@ -66,6 +67,9 @@ _warned: set[str] = set()
 MIN_EXPIRY_SECONDS = 0.001
 """A message that has expired already. 0 means that it does not expire."""
 
+OUTAGE_PAUSE_SECONDS = 2
+"""Until a message is delivered again that could not be stored."""
+
 MAX_ATTEMPTS = 100
 """How often the queue lock can be released, or taken by another sender, while this one tries."""
 
@@ -82,6 +86,17 @@ def take_queue_lock_when_sent(task: Task[..., Any], single: Single) -> None:
         return Sending(task, single, args, kwargs, task_id, options).send()
 
     task.apply_async = apply_async  # type: ignore[method-assign]  # of this task alone
+
+
+class NotStored(Exception):
+    """Redis did not store a message.
+
+    It is not an error of Redis: kombu would take that for an error of the broker.
+    """
+
+    def __init__(self, reason: RedisError) -> None:
+        super().__init__(reason)
+        self.reason = reason
 
 
 class Sending:
@@ -200,7 +215,7 @@ class Sending:
         # If the task runs under the lock with this name, the lock becomes the queue lock.
         keeps_lock = self.is_inside and not self.single.options.locking.separate
         if self._stores and not keeps_lock:
-            return self._store({} if self.earlier else {AGAIN: True})
+            return self._store_or_publish({} if self.earlier else {AGAIN: True})
         if not keeps_lock and self._take():
             return self._publish_with_queue_lock()
         if self.earlier is None:  # the dead process can still hold the lock
@@ -287,22 +302,39 @@ class Sending:
         options["producer"] = producer
         try:
             return self._publish({**self._queue_lock_headers, **more_headers})
+        except NotStored as error:
+            raise error.reason from None
         finally:
             producer.close()
+
+    def _store_or_publish(self, more_headers: dict[str, Any]) -> Any:
+        """Store a message that was with the broker before. While Redis is away, it returns there,
+        and is stored when it is delivered again."""
+        try:
+            return self._store(more_headers)
+        except RedisError as error:
+            if not is_outage(error):
+                raise
+        del self.options["producer"]
+        self.options["countdown"] = OUTAGE_PAUSE_SECONDS
+        return self._publish({**self._queue_lock_headers, **more_headers})
 
     def store(self, message: str) -> Stored:
         """Store a message that Celery has made, or raise an error if it is refused."""
         app = self.task.app
         expires = seconds_until(self.options.get("expires", self.task.expires), app)
-        stored = store(
-            self.queue_lock,
-            message,
-            lease=self.single.options.max_queue_seconds,
-            starts_in=max(0, seconds_until(self.start, app) or 0),
-            expires_in=0 if expires is None else max(MIN_EXPIRY_SECONDS, expires),
-            most=self.single.options.max_queued or 0,
-            arrival=arrival_in(self.headers),
-        )
+        try:
+            stored = store(
+                self.queue_lock,
+                message,
+                lease=self.single.options.max_queue_seconds,
+                starts_in=max(0, seconds_until(self.start, app) or 0),
+                expires_in=0 if expires is None else max(MIN_EXPIRY_SECONDS, expires),
+                most=self.single.options.max_queued or 0,
+                arrival=arrival_in(self.headers),
+            )
+        except RedisError as error:
+            raise NotStored(error) from error
         if stored.outcome == "full":
             self.conflict.look()
             raise self.conflict.error

@@ -12,7 +12,8 @@
 --        "full"             Refused: the queue has too many messages.
 --        "kind KIND"        Refused: the lock is in use as another lock type.
 --
--- A repeated call replies the same. If the message was sent in the meantime, it replies "queued".
+-- A repeated call replies the same. If the token held the lock already, the message may have been
+-- sent before. It must be sent again: a worker that could not start it may have returned it.
 
 --> _common.lua
 --> _queue.lua
@@ -26,29 +27,32 @@ if arrival == '0' then arrival = now_us end
 
 if use('ZSCORE', lock.queue, token) then return 'queued ' .. arrival end
 remove_expired_holders(lock)
-if lock.holder then
-  return (use('ZSCORE', due, token) and 'granted ' or 'queued ') .. arrival
-end
 local used_as = lock.used > 0 and lock.kind or kind_of_queue(lock)
 if used_as and used_as ~= kind then return 'kind ' .. used_as end
+local request = { weight = tonumber(weight), payload = payload }
+if not lock.holder and most ~= '0' and count_messages(lock) >= tonumber(most) then
+  record_refusal(lock, request, now_us)
+  return 'full'
+end
+
+local function moment(ms)
+  return ms == '0' and '0' or string.format('%.0f', now + ms)
+end
+
+redis.call('HSET', outbox_key(lock.inboxes, 'messages'), token, table.concat({
+  MESSAGE_FORMAT, capacity, weight, lease, moment(starts), moment(expires), kind, #name, #payload,
+  name .. payload .. text }, ' '))
+if lock.holder then
+  use('ZADD', due, now + sender, token)
+  use('HSET', outbox_key(lock.inboxes, 'arrivals'), token, arrival)
+  return 'granted ' .. arrival
+end
+
 -- Grants follow the capacity of the latest caller.
 if lock.used > 0 and lock.capacity ~= tonumber(capacity) then
   redis.call('HSET', lock.key, 'capacity', capacity)
 end
 lock.kind, lock.capacity = kind, tonumber(capacity)
-
-local count = count_messages(lock)
-local request = { weight = tonumber(weight), payload = payload }
-if most ~= '0' and count >= tonumber(most) then
-  record_refusal(lock, request, now_us)
-  return 'full'
-end
-local function moment(ms)
-  return ms == '0' and '0' or string.format('%.0f', now + ms)
-end
-redis.call('HSET', outbox_key(lock.inboxes, 'messages'), token, table.concat({
-  MESSAGE_FORMAT, capacity, weight, lease, moment(starts), moment(expires), kind, #name, #payload,
-  name .. payload .. text }, ' '))
 redis.call('HINCRBY', outbox_key(lock.inboxes, 'counts'), name, 1)
 use('ZADD', lock.queue, arrival, token)
 redis.call('PERSIST', lock.queue)

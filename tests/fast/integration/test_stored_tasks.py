@@ -169,6 +169,14 @@ def test_a_released_message_leaves_the_queue(name, outbox):
     confirm(outbox, name, "2")
 
 
+def test_a_message_that_returns_while_it_has_the_lock_is_sent_again(name, outbox):
+    arrival = int(put(name, "1").detail)
+    confirm(outbox, name, "1")
+    assert put(name, "1", arrival=arrival) == ("granted", str(arrival))
+    assert [each.holder.task_id for each in locks.get(name).holders] == ["1"]
+    confirm(outbox, name, "1")
+
+
 def test_a_message_for_another_lock_type_is_refused(name):
     with locks.read_lock(name):
         assert put(name, "1") == ("kind", "readwrite")

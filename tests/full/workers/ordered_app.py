@@ -1,6 +1,11 @@
 """The Celery app of tasks in order: `celery -A tests.full.workers.ordered_app worker`."""
 
+import fcntl
 import os
+import random
+import tempfile
+import time
+from pathlib import Path
 
 from celery import Celery, Task
 
@@ -12,6 +17,13 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "tests.settings")
 app = Celery("tests.ordered", set_as_current=False)
 app.config_from_object("django.conf:settings", namespace="CELERY")
 app.conf.update(worker_prefetch_multiplier=1, task_track_started=True)
+
+if visibility_timeout := os.environ.get("TESTS_VISIBILITY_TIMEOUT"):
+    app.conf.broker_transport_options = {
+        "visibility_timeout": float(visibility_timeout),
+        "unacked_restore_interval": 1,
+        "unacked_restore_throttle": 1,  # or kombu looks for them every 100 s
+    }
 
 
 def ordered(name, body, task_options=None, **options):
@@ -59,12 +71,27 @@ def fail(self: Task, run: str, customer: str, number: int) -> int:
     raise LookupError(number)
 
 
+def shaken(self: Task, run: str, customer: str, number: int) -> int:
+    """Note the begin and the end, and an overlap. The process can be killed at any moment."""
+    # The kernel releases the file lock as soon as the process is dead.
+    with (Path(tempfile.gettempdir()) / f"{run}-{customer}").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            note(run, "overlap", customer, number, self.request.id)
+        note(run, "begin", customer, number)
+        time.sleep(random.uniform(0, 0.02))
+        note(run, "end", customer, number)
+    return number
+
+
 numbered = ordered("numbered", number_it)
 two = ordered("two", number_it, limit=2)
 few = ordered("few", wait, max_queued=2)
 waiting = ordered("waiting", wait)
 late = ordered("late", wait, {"acks_late": True, "reject_on_worker_lost": True})
 safe = ordered("safe", number_it, {"acks_late": True, "reject_on_worker_lost": True})
+killed = ordered("killed", shaken, {"acks_late": True, "reject_on_worker_lost": True})
 retried = ordered("retried", retry_once)
 failing = ordered("failing", fail)
 
