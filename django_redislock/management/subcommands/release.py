@@ -12,10 +12,10 @@ from django.template.defaultfilters import pluralize
 from redis.exceptions import RedisError
 
 from ...advice import quorum_text
-from ...lock_state import STALE, LockState, is_queued, state_of_holding
+from ...lock_state import QUEUED, STALE, LockState, is_queued, state_of_holding
 from ...manager import LockManager
-from ...snapshots import Holding, LockInfo
-from ...text import age, any_of, error_text, printable
+from ...snapshots import Holding, LockInfo, Waiter
+from ...text import age, any_of, error_text, printable, short_duration, task_text
 from ..arguments import NOT_DONE, USAGE, duration, name, pattern
 from ..formatting import hold_text, similar_names_text
 from ..output import checked_output
@@ -24,6 +24,10 @@ HELP = "Force-release locks. This does not stop their holders."
 
 MAX_CONFIRMED = 1000
 """The largest number of holds that a user can confirm, so that they take little memory."""
+
+
+MAX_SEARCHED = 10_000
+"""The largest number of waiters of a lock among which a token is looked for."""
 
 
 class SelectedHold(NamedTuple):
@@ -40,6 +44,13 @@ class SelectedHold(NamedTuple):
         if info.kind == "quorum":
             text += f". {quorum_text()}"
         return cls(info.name, holding.stored_token, text, state_of_holding(holding))
+
+    @classmethod
+    def of_stored(cls, info: LockInfo, waiter: Waiter) -> "SelectedHold":
+        """Return a task that waits in the queue without a process."""
+        waited = short_duration(waiter.waited)
+        text = f"{printable(info.name)} ({task_text(waiter)}, waiting for its turn for {waited})"
+        return cls(info.name, waiter.stored_token, text, QUEUED)
 
 
 def add_arguments(parser: CommandParser) -> None:
@@ -98,6 +109,11 @@ def matching_holds(
             if matches(holding, options):
                 missing.pop(info.name, None)
                 yield SelectedHold.of(info, holding)
+        if options["token"] and info.waiters:
+            for waiter in manager.queue(info.name, MAX_SEARCHED):
+                if waiter.stored_token == options["token"]:
+                    missing.pop(info.name, None)
+                    yield SelectedHold.of_stored(info, waiter)
     for each in missing:
         reason = "has no holder that matches"
         if each not in named:

@@ -1,13 +1,19 @@
 """Tasks of one lock run in the order in which they were sent, with real workers."""
 
+import json
+import re
 import subprocess
 import sys
 import time
 from collections import Counter, defaultdict
+from io import StringIO
 
 import pytest
 from celery import chain, chord, group
 from celery.exceptions import TaskRevokedError
+from django.contrib.admin.utils import quote
+from django.core.management import call_command
+from django.urls import reverse
 
 from django_redislock import AlreadyRunning, locks
 from tests.celery_worker import MARKS, Worker, outcome
@@ -285,3 +291,41 @@ def test_twenty_customers_and_four_senders(start_worker, run):
     assert {text.split()[3] for text in run.notes("begin")} == {"1"}
     assert set(map(tuple, begun(run).values())) == {tuple(range(10))}
     assert len(begun(run)) == 20
+
+
+def locks_command(*arguments):
+    output = StringIO()
+    call_command("locks", *arguments, stdout=output)
+    return output.getvalue()
+
+
+def test_the_command_shows_the_positions_and_releases_an_entry(worker, run):
+    first, second, third = send(worker, tasks.waiting, run, 1, 2, 3)
+    run.wait_for("begin")
+    shown = locks_command("show", lock_of(run))
+    assert "POSITION" in shown
+    rows = [line.split() for line in shown.splitlines() if line[:1].isdigit()]
+    found = [
+        (row[0], task.id in " ".join(row))
+        for row, task in zip(rows[1:], [second, third], strict=True)
+    ]
+    assert found == [("1", True), ("2", True)]
+    facts = json.loads(locks_command("show", lock_of(run), "--format", "json"))
+    token = facts["queue"][0]["stored_token"]
+    released = locks_command("release", lock_of(run), "--token", token, "--yes")
+    assert second.id in released
+    go(run, 1, 3)
+    assert [outcome(each) for each in (first, third)] == [1, 3]
+    assert begun(run) == {"a": [1, 3]}
+
+
+@pytest.mark.django_db
+def test_the_admin_shows_the_positions(worker, run, admin_client):
+    results = send(worker, tasks.waiting, run, 1, 2, 3)
+    run.wait_for("begin")
+    address = reverse("admin:django_redislock_activelock_change", args=[quote(lock_of(run))])
+    page = admin_client.get(address).text
+    for position, result in enumerate(results[1:], 1):
+        assert re.search(rf'<td class="number">{position}</td>.*?{result.id}', page)
+    go(run, 1, 2, 3)
+    assert [outcome(each) for each in results] == [1, 2, 3]
