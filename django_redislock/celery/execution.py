@@ -150,7 +150,7 @@ class CeleryExecution(Execution):
         try:
             conflict = super()._acquire_or_conflict(lock)
         except RedisError as error:
-            # A task that has waited for its turn must not fail because Redis restarts.
+            # A task that has waited in order must not fail because Redis restarts.
             if not (self.options.policy.stores and self.can_run_later and is_outage(error)):
                 raise
             return Conflict(self.call, lock.name)

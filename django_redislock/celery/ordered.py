@@ -2,7 +2,7 @@
 
 Celery makes a message completely, and publishes it with the producer that `apply_async()` was
 given. That producer stores the message. If the lock is granted at once, it publishes the message,
-too. Otherwise the lock is granted when its turn comes, and a worker publishes it then.
+too. Otherwise the lock is granted later, and a worker publishes it then.
 """
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ def send_due(app: Celery, manager: LockManager) -> None:
 
 
 def send_now(app: Celery, manager: LockManager, token: str) -> None:
-    """Publish a message from the queue before its turn, if it is there: it was revoked.
+    """Publish a message that was revoked, if it is in a queue, without the lock.
 
     The worker that gets it ends it as it ends any revoked task. If that worker does not know of
     the revocation, it returns the message to its place in the queue.

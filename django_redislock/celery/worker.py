@@ -144,7 +144,7 @@ class Monitor:
     def look_after_stored(self) -> None:
         """Send messages that wait in the queues of their locks, if nobody else has done it.
 
-        Their senders may be dead. Messages that were revoked do not wait for their turn.
+        Their senders may be dead. Messages that were revoked do not wait any longer.
         """
         managers = managers_with_stored(self.app) if self.app else []
         if not managers or clock.now() < self._look_due:

@@ -53,8 +53,9 @@ class Stored(NamedTuple):
     """The reply to a `StoreRequest`."""
 
     outcome: str
-    """``"granted"``: the caller has to send the message. ``"queued"``: it is sent when its turn
-    comes. ``"full"``: there are too many. ``"kind"``: the lock is in use as another lock type."""
+    """``"granted"``: the caller has to send the message. ``"queued"``: it is sent when it
+    gets the lock. ``"full"``: there are too many. ``"kind"``: the lock is in use as another lock
+    type."""
 
     detail: str
     """The arrival, or that lock type."""

@@ -23,7 +23,7 @@ def store(
     """Store a message until its queue lock is granted.
 
     Args:
-        queue_lock: The queue lock that the task gets when its turn comes.
+        queue_lock: The queue lock that the task gets later.
         message: The message.
         lease: The lease of the queue lock in seconds, from when the message may be executed.
         starts_in: The seconds until the message may be executed.

@@ -8,7 +8,7 @@
 --
 -- Reply  "granted arrival"  The token holds the lock. The caller has to send the message, and then
 --                           to run sent.lua.
---        "queued arrival"   The message is stored. It is sent when its turn comes.
+--        "queued arrival"   The message is stored. It is sent when it gets the lock.
 --        "full"             Refused: the queue has too many messages.
 --        "kind KIND"        Refused: the lock is in use as another lock type.
 --

@@ -166,8 +166,8 @@ class Replace(Skip):
 
 class Queue(Policy):
     """All tasks run, one after the other, in the order in which they were sent. A message waits in
-    the queue of its lock until its turn comes. If there are `max_queued` already, its sender gets
-    `AlreadyRunning`."""
+    the queue of its lock until the lock is free. If there are `max_queued` already, its sender
+    gets `AlreadyRunning`."""
 
     name = recorded_as = "queue"
     is_for_start = False

@@ -49,7 +49,7 @@ class SelectedHold(NamedTuple):
     def of_stored(cls, info: LockInfo, waiter: Waiter) -> "SelectedHold":
         """Return a task that waits in the queue without a process."""
         waited = short_duration(waiter.waited)
-        text = f"{printable(info.name)} ({task_text(waiter)}, waiting for its turn for {waited})"
+        text = f"{printable(info.name)} ({task_text(waiter)}, stored for {waited})"
         return cls(info.name, waiter.stored_token, text, QUEUED)
 
 
