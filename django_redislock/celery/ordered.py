@@ -20,7 +20,7 @@ from django_redislock.engine.stored import MAX_TAKEN, OutgoingMessage
 from django_redislock.engine.timing import RESEND_SECONDS
 from django_redislock.lock_types.stored_task import Outbox
 from django_redislock.manager import LockManager
-from django_redislock.text import error_text
+from django_redislock.text import error_text, printable
 
 from .message import AGAIN, ARRIVAL
 
@@ -144,12 +144,24 @@ def send_due(app: Celery, manager: LockManager) -> None:
                 # Later, another worker may have taken it, too.
                 if clock.now() - started > RESEND_SECONDS / 2:
                     return
-                publish(app, message)
-                outbox.confirm(message.token)
+                send_one(app, outbox, message)
             if len(messages) < MAX_TAKEN:
                 return
     except Exception as error:
         logger.warning("Stored messages not sent, will retry: error=%s", error_text(error))
+
+
+def send_one(app: Celery, outbox: Outbox, message: OutgoingMessage) -> None:
+    """Publish a message. One that cannot be published does not stop the others."""
+    try:
+        publish(app, message)
+    except Exception as error:
+        logger.warning(
+            "Stored message not sent, will retry: token=%s error=%s",
+            *(printable(message.token), error_text(error)),
+        )
+    else:
+        outbox.confirm(message.token)
 
 
 def send_now(app: Celery, manager: LockManager, token: str) -> None:
@@ -160,4 +172,4 @@ def send_now(app: Celery, manager: LockManager, token: str) -> None:
     """
     message = Outbox(manager._server).cancel(token)
     if message:
-        publish(app, OutgoingMessage(token, 0, False, message))
+        publish(app, OutgoingMessage(token, 0, is_again=False, message=message))
