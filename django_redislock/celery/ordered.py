@@ -12,6 +12,7 @@ from base64 import b64decode, b64encode
 from typing import Any
 
 from celery import Celery
+from django.core.signing import BadSignature, Signer
 from kombu.serialization import dumps
 from kombu.utils import json
 
@@ -28,6 +29,10 @@ logger = logging.getLogger("django_redislock")
 
 NOT_STORED = "retry", "retry_policy", "serializer", "declare", "exchange", "headers"
 """Arguments of a publication that are stored in another form, or that the publisher knows."""
+
+
+SALT = "django_redislock.celery.ordered"
+"""Who can write to the database of the locks must not be able to send any task."""
 
 
 class StoringProducer:
@@ -84,12 +89,12 @@ class StoringProducer:
 
 
 def packed(body: Any, properties: dict[str, Any]) -> str:
-    """Return a message as text, with the body in the serializer of its task."""
+    """Return a message as signed text, with the body in the serializer of its task."""
     content_type, encoding, data = dumps(body, properties.get("serializer"))
     text: Any = data
     is_binary = isinstance(text, bytes)
     exchange = properties.get("exchange")
-    return str(
+    return Signer(salt=SALT).sign(
         json.dumps(
             {
                 "body": b64encode(text).decode() if is_binary else text,
@@ -110,8 +115,11 @@ def packed(body: Any, properties: dict[str, Any]) -> str:
 
 
 def publish(app: Celery, message: OutgoingMessage) -> None:
-    """Publish a stored message, as Celery would have done."""
-    found = json.loads(message.message)
+    """Publish a stored message, as Celery would have done.
+
+    Raises `BadSignature` if this project has not stored it.
+    """
+    found = json.loads(Signer(salt=SALT).unsign(message.message))
     headers = {**found["headers"], ARRIVAL: message.arrival}
     if message.is_again:
         headers[AGAIN] = True
@@ -155,6 +163,11 @@ def send_one(app: Celery, outbox: Outbox, message: OutgoingMessage) -> None:
     """Publish a message. One that cannot be published does not stop the others."""
     try:
         publish(app, message)
+    except BadSignature:
+        logger.error(
+            "Stored message dropped, no valid signature: token=%s", printable(message.token)
+        )
+        outbox.confirm(message.token)
     except Exception as error:
         logger.warning(
             "Stored message not sent, will retry: token=%s error=%s",

@@ -146,10 +146,12 @@ class Monitor:
 
         Their senders may be dead. Messages that were revoked do not wait any longer.
         """
-        managers = managers_with_stored(self.app) if self.app else []
-        if not managers or clock.now() < self._look_due:
+        if self.app is None or clock.now() < self._look_due:
             return
         self._look_due = clock.now() + LOOK_INTERVAL_SECONDS
+        managers = managers_with_stored(self.app)
+        if not managers:
+            return
         from celery.worker.state import revoked  # only a worker needs it
 
         ids = set(revoked)
@@ -172,7 +174,7 @@ class Monitor:
 def managers_with_stored(app: Any) -> list[LockManager]:
     """Return the managers of the cache aliases that can have stored messages of the app."""
     aliases = set()
-    for task in app.tasks.values():
+    for task in list(app.tasks.values()):
         single = single_of(task)
         if single and single.options.policy.stores:
             aliases.add(single.options.using)

@@ -10,8 +10,10 @@ from kombu import Queue
 from kombu.exceptions import OperationalError
 
 from django_redislock import AlreadyRunning, locks
+from django_redislock.celery import ordered
 from django_redislock.celery.message import AGAIN, ARRIVAL, QUEUE_LOCK
 from django_redislock.celery.ordered import send_due
+from django_redislock.lock_types.stored_task import Outbox
 from django_redislock.tasks.single import queue_lock_token
 
 from .tools import Unsendable, held_by, make_task, run_message
@@ -180,23 +182,47 @@ def test_a_second_copy_of_a_message_that_has_succeeded_is_ignored(app, name):
     assert held_by(name) == {}
 
 
-def test_a_message_that_cannot_be_read_does_not_stop_others(app, name, redis_server, caplog):
-    task = make_task(app, name, **ORDERED)
-    first, second = task.delay(), task.delay()
-    [key] = redis_server.scan_iter("*:inbox:outbox:messages")
-    token = queue_lock_token(second.id)
-    record = redis_server.hget(key, token)
-    redis_server.hset(key, token, record.replace('{"body"', "no json "))
-    other = make_task(app, f"{name}:other", **ORDERED)
-    more = [other.delay(), other.delay()]
-    messages = delivered(app)
-    assert ids_of(messages) == [first.id, more[0].id]
-    end(app, task, messages[0])
-    end(app, other, messages[1])
-    assert ids_of(delivered(app)) == [more[1].id]
+@pytest.fixture
+def two_and_a_change(app, name, redis_server):
+    """A task and the next one, whose record another program has changed."""
+
+    def change(before, after):
+        task = make_task(app, name, **ORDERED)
+        first, second = task.delay(), task.delay()
+        [key] = redis_server.scan_iter("*:inbox:outbox:messages")
+        token = queue_lock_token(second.id)
+        record = redis_server.hget(key, token)
+        assert before in record
+        redis_server.hset(key, token, record.replace(before, after))
+        [message] = delivered(app)
+        assert message.headers["id"] == first.id
+        end(app, task, message)
+        assert delivered(app) == []
+
+    return change
+
+
+def test_a_forged_message_is_not_sent(two_and_a_change, name, caplog):
+    two_and_a_change('"task": "tests.', '"task": "other.')
+    assert "Stored message dropped, no valid signature" in caplog.text
+
+
+def test_a_message_that_the_broker_refuses_does_not_stop_others(app, name, monkeypatch, caplog):
+    tasks = [make_task(app, f"{name}:{number}", **ORDERED) for number in range(2)]
+    ids = [[task.delay().id for _ in range(2)] for task in tasks]
+    publish, refused = ordered.publish, ids[0][1]
+
+    def publish_others(app, message):
+        if message.token == queue_lock_token(refused):
+            raise OperationalError("refused")
+        publish(app, message)
+
+    monkeypatch.setattr(ordered, "publish", publish_others)
+    for task, message in zip(tasks, delivered(app), strict=True):
+        end(app, task, message)
+    assert ids_of(delivered(app)) == [ids[1][1]]
     assert "Stored message not sent, will retry" in caplog.text
-    [due] = redis_server.scan_iter("*:inbox:outbox:due")
-    redis_server.delete(key, due, due.replace("due", "arrivals"))
+    Outbox(locks._server).confirm(queue_lock_token(refused))
 
 
 def test_other_modes_and_values_are_refused(app, name):
