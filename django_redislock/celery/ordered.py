@@ -32,7 +32,7 @@ NOT_STORED = "retry", "retry_policy", "serializer", "declare", "exchange", "head
 
 
 SALT = "django_redislock.celery.ordered"
-"""Who can write to the database of the locks must not be able to send any task."""
+"""A program that can write to the database of the locks must not be able to send any task."""
 
 
 class StoringProducer:
@@ -164,9 +164,8 @@ def send_one(app: Celery, outbox: Outbox, message: OutgoingMessage) -> None:
     try:
         publish(app, message)
     except BadSignature:
-        logger.error(
-            "Stored message dropped, no valid signature: token=%s", printable(message.token)
-        )
+        token = printable(message.token)
+        logger.error("Stored message dropped, no valid signature: token=%s", token)
         outbox.confirm(message.token)
     except Exception as error:
         logger.warning(
@@ -183,6 +182,7 @@ def send_now(app: Celery, manager: LockManager, token: str) -> None:
     The worker that gets it ends it as it ends any revoked task. If that worker does not know of
     the revocation, it returns the message to its place in the queue.
     """
-    message = Outbox(manager._server).cancel(token)
+    outbox = Outbox(manager._server)
+    message = outbox.cancel(token)
     if message:
-        publish(app, OutgoingMessage(token, 0, is_again=False, message=message))
+        send_one(app, outbox, OutgoingMessage(token, 0, is_again=False, message=message))
