@@ -20,6 +20,7 @@ from .engine.timing import REPLY_TIMEOUT_SECONDS
 from .health import Health, examine, ping, unreached
 from .identity import Owner, current_owner
 from .keys import Keys
+from .leader import AsyncTerm, AsyncTerms, LeaderOptions, Term, Terms
 from .lock_types import (
     Atomic,
     LockOptions,
@@ -37,6 +38,7 @@ from .names import check_name, check_names, matcher, short_repr
 from .redaction import without_secrets
 from .signals import lock_force_released
 from .snapshots import Event, LockInfo, Page, Rates, Waiter
+from .text import printable
 from .validators import Seconds
 
 T = TypeVar("T")
@@ -229,6 +231,36 @@ class LockManager:
         options["release_on_commit"] = validators.database("using_db", using_db) or False
         return Atomic(self.lock(name, **options), using_db)
 
+    def leader(self, name: str, **options: Unpack[LeaderOptions]) -> Terms:
+        """Iterate over the terms of office of a leader, of which there is one at a time.
+
+        ``for term in locks.leader("poller")`` runs its body while this process leads. `Term` is
+        the held lock. The end of the body steps down and stands again, behind the candidates that
+        wait. ``break`` and exceptions step down and end the loop. While the loop runs in the main
+        thread, SIGTERM raises `SystemExit`, unless your program handles the signal itself.
+
+        Args:
+            name: The lock's name.
+            timeout: The lease in seconds. If the leader dies, another one leads after this time.
+                None means ``REDISLOCK_TIMEOUT``.
+            blocking_timeout: The maximum wait for each term in seconds. None waits without a
+                limit. Then the loop also survives outages of Redis, once it has reached Redis.
+            max_hold: The maximum duration of a term in seconds. None means no limit.
+            min_replicas: As for `lock()`.
+            metadata: As for `lock()`. ``{"role": "leader"}`` is added.
+            on_lost: A function that is called with the term if the leader is deposed, as for
+                `lock()`.
+
+        Raises:
+            TypeError: An option has the wrong type or is unknown.
+            ValueError: An option has an invalid value.
+        """
+        return Terms(Term(self._server, name, **options))
+
+    def aleader(self, name: str, **options: Unpack[LeaderOptions]) -> AsyncTerms:
+        """Async version of `leader()`, for ``async for``."""
+        return AsyncTerms(AsyncTerm(self._server, name, **options))
+
     def assert_held(self, name: str) -> None:
         """Check that this thread, task or greenlet holds a lock, without a request to Redis.
 
@@ -373,7 +405,14 @@ class LockManager:
         """Async version of `rates()`."""
         return await self._arun(history.rates(self._keys))
 
-    def force_release(self, name: str, token: str | None = None, *, user: object = None) -> int:
+    def force_release(
+        self,
+        name: str,
+        token: str | None = None,
+        *,
+        by: object = None,
+        reason: str | None = None,
+    ) -> int:
         """Force-release a lock, and return how many holders lost it.
 
         This does not stop a holder. It notices the loss at its next renewal: `lost` becomes true
@@ -384,16 +423,24 @@ class LockManager:
             name: The lock's name.
             token: A lock token. Only the holder with this token loses the lock. None means all
                 holders.
-            user: The user who releases the lock, for the signal `lock_force_released`.
+            by: Who releases the lock, such as a user. The history has its text, and the signal
+                `lock_force_released` the object.
+            reason: Why, in at most 500 characters. It is in the history, too.
         """
-        return self._send_force_released(name, self._run(self._force(name, token)), user)
+        tokens = self._run(self._force(name, token, by, reason))
+        return self._send_force_released(name, tokens, by, reason)
 
     async def aforce_release(
-        self, name: str, token: str | None = None, *, user: object = None
+        self,
+        name: str,
+        token: str | None = None,
+        *,
+        by: object = None,
+        reason: str | None = None,
     ) -> int:
         """Async version of `force_release()`."""
-        tokens = await self._arun(self._force(name, token))
-        return self._send_force_released(name, tokens, user)
+        tokens = await self._arun(self._force(name, token, by, reason))
+        return self._send_force_released(name, tokens, by, reason)
 
     def release_for(
         self, name: str, token: str, *, at_least_for: Seconds = 0, killed: bool = False
@@ -445,12 +492,18 @@ class LockManager:
                 was_held = True
         return was_held
 
-    def _force(self, name: str, token: str | None) -> Flow[tuple[str, ...]]:
+    def _force(
+        self, name: str, token: str | None, by: object, reason: str | None
+    ) -> Flow[tuple[str, ...]]:
         keys = self._keys.of(check_name(name))
         chosen = None if token is None else validators.reported_token("token", token)
-        return protocol.force_release(keys, chosen)
+        who = "" if by is None else str(by)[: validators.MAX_BY_CHARACTERS]
+        why = validators.reason("reason", reason)
+        return protocol.force_release(keys, chosen, printable(who), printable(why))
 
-    def _send_force_released(self, name: str, tokens: tuple[str, ...], user: object) -> int:
+    def _send_force_released(
+        self, name: str, tokens: tuple[str, ...], by: object, reason: str | None
+    ) -> int:
         if tokens:
             signal_dispatch.send(
                 lock_force_released,
@@ -458,7 +511,8 @@ class LockManager:
                 using=self.alias,
                 name=name,
                 tokens=tokens,
-                user=user,
+                by=by,
+                reason=reason,
             )
         return len(tokens)
 

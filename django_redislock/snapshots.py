@@ -273,6 +273,12 @@ class Event(_Described):
     metadata: Mapping[str, Any]
     """The metadata of the holder. Untrusted."""
 
+    by: str = ""
+    """Who force-released the lock, if that was said. Untrusted."""
+
+    reason: str = ""
+    """Why the lock was force-released, if that was said. Untrusted."""
+
 
 @dataclass(frozen=True, slots=True)
 class Rates:

@@ -22,7 +22,7 @@ from django.contrib import admin, messages
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.contrib.admin.options import IncorrectLookupParameters
 from django.contrib.admin.utils import quote
-from django.contrib.admin.views.main import ORDER_VAR, PAGE_VAR
+from django.contrib.admin.views.main import PAGE_VAR
 from django.core.exceptions import BadRequest, ImproperlyConfigured, PermissionDenied
 from django.core.paginator import Paginator
 from django.db import DatabaseError, InterfaceError, connections, router, transaction
@@ -36,6 +36,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 from redis.exceptions import RedisError
 
+from .. import validators
 from ..advice import quorum_text, sentences
 from ..lock_state import is_queued, state_of_holding
 from ..manager import LockManager, locks
@@ -56,7 +57,6 @@ logger = logging.getLogger("django_redislock")
 LOG_ERRORS = (DatabaseError, InterfaceError, ValueError)
 """Errors of a log table that takes no entry. PostgreSQL's driver raises `ValueError` for a NUL."""
 
-COLUMNS_KEY = "redislock_columns"  # in the session: the columns that the user has chosen
 
 MAX_QUERY_CHARACTERS = 8_000
 """The length of the query of an address. A page repeats the query in each of its links."""
@@ -83,7 +83,7 @@ def with_unavailable_page(view: Callable[..., HttpResponse]) -> Callable[..., Ht
 
 @admin.register(ActiveLock)
 class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
-    list_display = (columns.NAME, *columns.CHOICES)
+    list_display = columns.COLUMNS
     sortable_by = list_display  # type: ignore[assignment]
     action_checkbox = staticmethod(columns.CHECKBOX)  # type: ignore[assignment]
     list_filter = FILTERS
@@ -122,8 +122,8 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         return may and self.has_view_permission(request, obj)
 
     def get_queryset(self, request: HttpRequest) -> LockQuerySet:  # type: ignore[override]
-        """Return the locks that the user may see. A subclass can narrow it by `filter()`,
-        `exclude()` and `none()`; lookups can use `name` and `using`, the cache alias."""
+        """Return the locks that the user may see. A subclass can narrow it by `filter()` and
+        `where()`."""
         every = LockQuerySet(lambda: read_locks(request, self.list_max).rows)
         if type(self).has_view_permission is admin.ModelAdmin.has_view_permission:
             return every
@@ -148,24 +148,14 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         return LockChangeList
 
     def get_list_display(self, request: HttpRequest) -> Any:
-        """Return the columns that the user has chosen for the session."""
-        chosen = request.session.get(COLUMNS_KEY)
+        """Return the columns. The last one, the cache alias, needs several of them."""
         has_several = len(shown_aliases(request, self._visible(request))) > 1
-        first = columns.FIRST_SHOWN if has_several else columns.FIRST_SHOWN[:-1]
-        names = chosen if isinstance(chosen, list) else first
-        return [columns.NAME, *[each for each in columns.CHOICES if each.__name__ in names]]
+        return columns.COLUMNS if has_several else columns.COLUMNS[:-1]
 
     @with_unavailable_page
     def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
         if request.method == "POST":
             self._require_release(request)
-        elif "columns" in request.GET:
-            known = {each.__name__ for each in columns.CHOICES}
-            request.session[COLUMNS_KEY] = sorted(known & {*request.GET.getlist("columns")})
-            query = request.GET.copy()
-            for name in ("columns", ORDER_VAR):  # an order counts the columns by place
-                query.pop(name, None)
-            return HttpResponseRedirect(self._list_url(query.urlencode()))
         context = {"title": capfirst(self.opts.verbose_name_plural), **(extra_context or {})}
         return super().changelist_view(request, context)
 
@@ -318,11 +308,13 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
             changes=check.changed,
             notes=[*notes, quorum_text()] if check.has_quorum else notes,
             release_max=self.release_max,
+            reason_max=validators.MAX_REASON_CHARACTERS,
             more=max(len(shown) - self.release_max, 0),
             seen=json.dumps([each for each, _holding in check.held]),
         )
 
     def _release(self, request: HttpRequest, shown: Sequence[ShownHolder]) -> HttpResponse:
+        reason = request.POST.get("reason", "").strip()[: validators.MAX_REASON_CHARACTERS] or None
         check = holders.check_holders(shown, self._may_release(request))
         released: list[ShownHolder] = []
         for number, (holder, holding) in enumerate(check.held):
@@ -345,7 +337,7 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
             )
             try:
                 found = holder.manager.force_release(
-                    holder.name, holding.stored_token, user=request.user
+                    holder.name, holding.stored_token, by=request.user, reason=reason
                 )
             except RedisError as error:
                 self._warn(request, holders.failure_text(alias, error, is_release=True))

@@ -393,11 +393,18 @@ def _prepare(lease: Lease, retake: Retake) -> None:
         retake.was_sent = True
 
 
-def force_release(keys: LockKeys, token: str | None) -> Flow[tuple[str, ...]]:
+def force_release(
+    keys: LockKeys, token: str | None, by: str = "", reason: str = ""
+) -> Flow[tuple[str, ...]]:
     """Release a lock for all holders, or for those with `token`, and return their tokens.
 
-    `token` can be a stored token. Then at most one holder has it.
+    Args:
+        keys: The lock.
+        token: A lock token, or a stored token. At most one holder has a stored token. None means
+            all holders.
+        by: Who releases the lock, for the history.
+        reason: Why, for the history.
     """
-    released: list[Any] = yield store.force_release(keys, token)
+    released: list[Any] = yield store.force_release(keys, token, by, reason)
     with valid_reply():
         return tuple(token_of(text(each)) for each in released)

@@ -462,6 +462,11 @@ _loop_links: WeakKeyDictionary[Any, LoopLink] = WeakKeyDictionary()
 """The connections that all tasks share. The key is from `shared_by_locks()`."""
 
 
+REPLIES_AT_A_TIME = 16
+"""Then the callers go on. Their next requests leave while the other replies are read, or all would
+travel in one wave, and the server and this process would wait for each other."""
+
+
 class _Request:
     __slots__ = ("began", "count", "may_repeat", "packed", "replies")
 
@@ -651,6 +656,7 @@ class LoopConnection:
 
     async def _read_all(self, stream: _Stream) -> None:
         problem: Exception = ConnectionError("The connection was closed during a request")
+        count = 0
         try:
             while await self._may_read(stream):
                 replies = await _read(stream.connection, stream.sent[0].count)
@@ -659,6 +665,9 @@ class LoopConnection:
                 if any(map(is_readonly, replies)):  # a new connection may lead to the new primary
                     return
                 del replies  # an error among them refers to the frames of its caller
+                count += 1
+                if count % REPLIES_AT_A_TIME == 0:
+                    await asyncio.sleep(0)
         except (RedisError, OSError) as error:
             problem = error
         except PARSER_ERRORS:

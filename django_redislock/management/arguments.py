@@ -8,7 +8,9 @@ from typing import Any
 from django.core.management.base import CommandParser
 
 from .. import validators
+from ..lock_state import is_queued
 from ..names import check_name
+from ..snapshots import Holding
 from ..text import parse_duration
 
 NOT_DONE, USAGE = 1, 2
@@ -21,6 +23,18 @@ MAX_ROWS = 5_000
 def add_pattern(parser: CommandParser) -> None:
     help_text = "Only names that match: * is any text, ? any one character."
     parser.add_argument("pattern", nargs="?", type=pattern, metavar="PATTERN", help=help_text)
+
+
+def add_process(parser: CommandParser) -> None:
+    help_text = "Only holders of this process, whose host and id are as in `locks list`."
+    parser.add_argument("--process", type=process, metavar="HOST:PID", help=help_text)
+
+
+def is_of(holding: Holding, process: tuple[str, int] | None) -> bool:
+    """Return whether a hold is one of a process. A queued task runs in no process yet."""
+    holder = holding.holder
+    is_same = (holder.host, holder.pid) == process
+    return process is None or (is_same and not is_queued(holding))
 
 
 def add_format(parser: CommandParser, *formats: str) -> None:
@@ -41,6 +55,14 @@ def argument(convert: Callable[[str], Any]) -> Callable[[str], Any]:
     return converted
 
 
+def parse_process(text: str) -> tuple[str, int]:
+    """Return the host and the id of a process that is written as in ``locks list``."""
+    host, _, pid = text.rpartition(":")
+    if not (host and pid.isascii() and pid.isdigit()):
+        raise ValueError(f"must be HOST:PID, got {text!r}")
+    return host, int(pid)
+
+
 def between(lowest: float, highest: float, parse: Callable[[str], float], text: str) -> float:
     number = parse(text)
     if not lowest <= number <= highest:
@@ -52,6 +74,7 @@ name = argument(partial(check_name, argument="NAME"))
 pattern = argument(partial(check_name, argument="PATTERN"))
 duration = argument(parse_duration)
 lease = argument(lambda text: validators.lease("the lease", parse_duration(text)))
-interval = argument(partial(between, 0.1, 3600, parse_duration))
+process = argument(parse_process)
 limit = argument(partial(between, 1, MAX_ROWS, int))
+reason = argument(partial(validators.reason, "TEXT"))
 exit_status = argument(partial(between, 0, 255, int))

@@ -4,7 +4,6 @@ import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, replace
 from datetime import datetime
-from difflib import get_close_matches
 from typing import Any
 
 from django.core.management.base import BaseCommand
@@ -20,7 +19,6 @@ from ..lock_state import (
     was_extended,
     was_renewed,
 )
-from ..manager import LockManager
 from ..snapshots import Event, Holding, LockInfo, Waiter
 from ..text import (
     age,
@@ -37,8 +35,6 @@ from .output import write_table
 HEADER = ("NAME", "STATE", "KIND", "HOLDER", "TASK", "AGE", "LEFT", "WAITERS", "FENCE")
 EVENT_HEADER = ("AT", "OUTCOME", "NAME", "HELD", "WAITED", "HOLDER", "TASK", "FENCE")
 
-KNOWN_NAMES, MAX_SUGGESTIONS = 1000, 3
-"""How many names are compared with an unknown one, and how many are suggested."""
 
 OUTCOMES = ("released", "passed", "expired", "lost", "forced", "killed", "refused", "skipped")
 """How an event can have ended; see `Event.outcome`."""
@@ -106,9 +102,17 @@ def record_facts(record: Holding | Waiter | Event) -> dict[str, Any]:
 def write_events(command: BaseCommand, events: Sequence[Event]) -> None:
     """Write a table of events."""
     moment = clock_text if command.stdout.isatty() else moment_text
-    rows = [event_cells(event, moment) for event in events]
+    rows = [EVENT_HEADER, *(event_cells(event, moment) for event in events)]
+    if any(map(forced_text, events)):
+        last_column = ["FORCED BY", *(forced_text(event) or "-" for event in events)]
+        rows = [(*row, cell) for row, cell in zip(rows, last_column, strict=True)]
     styles = [SEVERITIES.get(event.outcome, "") for event in events]
-    write_table(command, [EVENT_HEADER, *rows], *styles)
+    write_table(command, rows, *styles)
+
+
+def forced_text(event: Event) -> str:
+    """Return who force-released the lock, and why, as far as that is known."""
+    return ": ".join(filter(None, (event.by, event.reason)))
 
 
 def event_cells(event: Event, moment: Callable[[datetime], str]) -> tuple[str, ...]:
@@ -140,13 +144,3 @@ def hold_text(name: str, holding: Holding) -> str:
     held = f"{verb} by {holder_and_task_text(holding)} for {short_duration(age(holding))}"
     warning = "STALE, " if state is STALE else ""
     return f"{printable(name)} ({token}, {held}; {warning}{renewal_text(holding)})"
-
-
-def similar_names_text(manager: LockManager, name: str) -> str:
-    """Return a question that suggests names of locks, or an empty string."""
-    names = [info.name for info in manager.page(stop=KNOWN_NAMES).infos]
-    names += [event.name for event in manager.history(limit=KNOWN_NAMES)]
-    similar = [each for each in names if name.lower() in each.lower()]
-    similar += get_close_matches(name, names, MAX_SUGGESTIONS, 0.7)
-    shown = [printable(each) for each in dict.fromkeys(similar) if each != name][:MAX_SUGGESTIONS]
-    return f". Did you mean {' or '.join(shown)}?" if shown else ""

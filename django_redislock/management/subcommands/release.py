@@ -1,5 +1,6 @@
 """`locks release`: force-release locks, after a confirmation."""
 
+import getpass
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -16,8 +17,8 @@ from ...lock_state import QUEUED, STALE, LockState, is_queued, state_of_holding
 from ...manager import LockManager
 from ...snapshots import Holding, LockInfo, Waiter
 from ...text import age, any_of, error_text, printable, short_duration, task_text
-from ..arguments import NOT_DONE, USAGE, duration, name, pattern
-from ..formatting import hold_text, similar_names_text
+from ..arguments import NOT_DONE, USAGE, add_process, duration, is_of, name, pattern, reason
+from ..formatting import hold_text
 from ..output import checked_output
 
 HELP = "Force-release locks. This does not stop their holders."
@@ -25,6 +26,9 @@ HELP = "Force-release locks. This does not stop their holders."
 MAX_CONFIRMED = 1000
 """The largest number of holds that a user can confirm, so that they take little memory."""
 
+
+OF_HOLDERS = "older_than", "host", "process", "task", "stale"
+"""The filters that a task which is stored in the queue does not match."""
 
 MAX_SEARCHED = 10_000
 """The largest number of waiters of a lock among which a token is looked for."""
@@ -67,6 +71,9 @@ def add_arguments(parser: CommandParser) -> None:
     parser.add_argument("--task", type=pattern, metavar="T", help=help_text)
     parser.add_argument("--stale", action="store_true", help="Only stale holders.")
     parser.add_argument("--token", metavar="T", help="Only the holder with this lock token.")
+    add_process(parser)
+    help_text = "Why, for the history, which also has the operating system's user."
+    parser.add_argument("--reason", type=reason, metavar="TEXT", help=help_text)
     parser.add_argument("--dry-run", action="store_true", help="Only show the matching holders.")
     parser.add_argument(
         "--yes", "--noinput", action="store_true", help="Don't ask for confirmation."
@@ -74,10 +81,10 @@ def add_arguments(parser: CommandParser) -> None:
 
 
 def run(command: BaseCommand, manager: LockManager, options: dict[str, Any]) -> None:
-    filters = "names", "pattern", "all", "host", "task", "stale", "token"
+    filters = "names", "pattern", "all", "host", "process", "task", "stale", "token"
     if options["older_than"] is None and not any(map(options.get, filters)):
-        text = "Give NAMEs, --pattern, --older-than, --host, --task, --stale, --token or --all."
-        raise CommandError(text, returncode=USAGE)
+        text = "Give NAMEs, --pattern, --older-than, --host, --process, --task, --stale, --token"
+        raise CommandError(f"{text} or --all.", returncode=USAGE)
     failures: list[str] = []
     found = matching_holds(manager, options, failures)
     first = next(found, None)
@@ -92,7 +99,8 @@ def run(command: BaseCommand, manager: LockManager, options: dict[str, Any]) -> 
     else:
         if first and not options["yes"]:
             holds = confirmed(command, holds)
-        failures += release(manager, holds, partial(report, command))
+        force = partial(manager.force_release, by=system_user(), reason=options["reason"])
+        failures += release(force, holds, partial(report, command))
     if failures:
         raise CommandError("\n".join(failures))
 
@@ -109,15 +117,13 @@ def matching_holds(
             if matches(holding, options):
                 missing.pop(info.name, None)
                 yield SelectedHold.of(info, holding)
-        if options["token"] and info.waiters:
+        if options["token"] and info.waiters and not any(map(options.get, OF_HOLDERS)):
             for waiter in manager.queue(info.name, MAX_SEARCHED):
                 if waiter.stored_token == options["token"]:
                     missing.pop(info.name, None)
                     yield SelectedHold.of_stored(info, waiter)
     for each in missing:
-        reason = "has no holder that matches"
-        if each not in named:
-            reason = f"is not held{similar_names_text(manager, each)}"
+        reason = "has no holder that matches" if each in named else "is not held"
         failures.append(f"{printable(each)} {reason}")
 
 
@@ -128,6 +134,7 @@ def matches(holding: Holding, options: dict[str, Any]) -> bool:
         options["token"] in (None, holding.token, holding.stored_token)
         # A queued task runs on no host yet.
         and (host is None or (holder.host == host and not is_queued(holding)))
+        and is_of(holding, options["process"])
         and (task is None or any(map(any_of((task,)).match, tasks)))
         and (not options["stale"] or holding.is_stale)
         and (older_than is None or age(holding) > older_than)
@@ -174,8 +181,18 @@ def question(holds: Sequence[SelectedHold]) -> str:
     return f"Release {text}? [y/N]"
 
 
+def system_user() -> str | None:
+    """Return the name of the operating system's user, if it has one."""
+    try:
+        return getpass.getuser()
+    except (KeyError, ImportError, OSError):  # a container may run with an id of no user
+        return None
+
+
 def release(
-    manager: LockManager, holds: Iterable[SelectedHold], report: Callable[[SelectedHold], object]
+    force: Callable[[str, str], int],
+    holds: Iterable[SelectedHold],
+    report: Callable[[SelectedHold], object],
 ) -> list[str]:
     """Release by token, so that a newer holder keeps its lock. Call `report` after each release.
 
@@ -187,7 +204,7 @@ def release(
     try:
         for hold in holds:
             unconfirmed = f"It is not known whether {printable(hold.name)} was released. "
-            if manager.force_release(hold.name, hold.stored_token):
+            if force(hold.name, hold.stored_token):
                 report(hold)
             else:
                 failures.append(f"{printable(hold.name)} was not released: the holder has changed")

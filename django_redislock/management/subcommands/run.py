@@ -1,9 +1,13 @@
 """`locks run`: run a command while a lock is held, and end it if the lock is lost."""
 
+import math
+import os
 import signal
+import subprocess
 import time
 from argparse import Namespace
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from types import FrameType
@@ -23,7 +27,6 @@ from ...signals import lock_waiting
 from ...text import error_text, printable, short_duration
 from ...tokens import new_stored_token
 from ..arguments import NOT_DONE, duration, exit_status, lease, name
-from ..child_process import ChildProcess, signal_handler
 from ..formatting import hold_text
 
 HELP = "Run a command while a lock is held, and stop it if the lock is lost."
@@ -33,6 +36,11 @@ LOST = 75
 
 SIGNALLED = 128
 """Added to the number of a signal, the exit status of a process that the signal ended."""
+
+NOT_EXECUTABLE, NOT_FOUND = 126, 127
+"""The exit statuses of a shell for a command that cannot be executed."""
+
+FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 POLL_SECONDS = 0.1
 """Between two checks of the lock and the command. A signal is forwarded at once."""
@@ -140,42 +148,47 @@ class LockedCommand:
         return hold_text(self.name, held) if held else printable(self.name)
 
     def run_command(self) -> int:
-        child = ChildProcess(
-            self.options["argv"],
-            REDISLOCK_NAME=self.name,
-            REDISLOCK_FENCE_TOKEN=str(self.lock.fence_token),
-        )
+        argv = self.options["argv"]
+        environment = {
+            **os.environ,
+            "REDISLOCK_NAME": self.name,
+            "REDISLOCK_FENCE_TOKEN": str(self.lock.fence_token),
+        }
+        try:
+            child = subprocess.Popen(argv, env=environment)  # noqa: S603  the caller chose it
+        except (OSError, ValueError) as error:
+            self.say(f"locks run: {printable(argv[0])}: {error_text(error)}")
+            is_missing = isinstance(error, FileNotFoundError | NotADirectoryError)
+            return NOT_FOUND if is_missing else NOT_EXECUTABLE
         try:
             return self.supervise(child)
-        except BaseException:
-            child.send(signal.SIGKILL)
-            raise
+        finally:
+            if child.poll() is None:
+                child.kill()
+                child.wait()
 
-    def supervise(self, child: ChildProcess) -> int:
-        """Forward signals until the command, and all that must end with it, have ended."""
-
-        def forward_next() -> None:
+    def supervise(self, child: "subprocess.Popen[bytes]") -> int:
+        """Pass signals on until the command has ended, and end it if the lock is lost."""
+        kill_at = math.inf
+        while child.poll() is None:
+            if self.lock.lost and kill_at == math.inf:
+                grace = self.options["grace"]
+                kill_at = time.monotonic() + grace
+                child.terminate()
+                self.say(
+                    f"{printable(self.name)} was lost: the command got SIGTERM, and will be"
+                    f" killed after {short_duration(grace)}"
+                )
+            if time.monotonic() >= kill_at:
+                child.kill()
             with suppress(Empty):
-                child.forward(self.signals.get(timeout=POLL_SECONDS))
+                self.forward(child, self.signals.get(timeout=POLL_SECONDS))
+        return child.returncode if child.returncode >= 0 else SIGNALLED - child.returncode
 
-        while (status := child.poll()) is None and not self.lock.lost:
-            forward_next()
-        is_lost, grace = self.lock.lost, self.options["grace"]
-        if not is_lost and status is not None and status >= 0:
-            return status
-        # A process that a signal killed cannot have ended its children.
-        child.send(signal.SIGTERM, signal.SIGCONT)  # a stopped process cannot handle SIGTERM
-        kill_at = time.monotonic() + grace
-        if is_lost:
-            self.say(
-                f"{printable(self.name)} was lost: the command got SIGTERM, and will be killed "
-                f"after {short_duration(grace)}"
-            )
-        while child.is_running() and time.monotonic() < kill_at:
-            forward_next()
-        if child.is_running():
-            child.send(signal.SIGKILL)
-        return LOST if is_lost else SIGNALLED - child.wait()
+    def forward(self, child: "subprocess.Popen[bytes]", number: int) -> None:
+        # A terminal sends Ctrl-C, and SIGHUP when it is closed, to the command as well.
+        if number == signal.SIGTERM or not os.isatty(0):
+            child.send_signal(number)
 
     def release(self, status: int) -> int:
         """Release the lock, and return the exit status."""
@@ -198,6 +211,21 @@ class LockedCommand:
     def say(self, text: str) -> None:
         with suppress(OSError):  # nobody reads stderr
             self.command.stderr.write(text, style_func=str)
+
+
+@contextmanager
+def signal_handler(handle: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+    """Handle the signals of `FORWARDED`, in the main thread.
+
+    Signals that this process ignores stay ignored, so that `nohup` works.
+    """
+    numbers = [n for n in FORWARDED if signal.getsignal(n) is not signal.SIG_IGN]
+    before = {n: signal.signal(n, handle) for n in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler or signal.SIG_DFL)
 
 
 def split_at_dashes(parser: CommandParser) -> None:

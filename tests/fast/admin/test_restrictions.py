@@ -7,7 +7,6 @@ import re
 import pytest
 from django.contrib import admin
 from django.core.exceptions import FieldError
-from django.db.models import Q
 from django.urls import path
 
 from django_redislock import locks
@@ -166,7 +165,7 @@ def test_the_admin_log_has_no_entries_of_hidden_aliases(serve, other, hold, rele
         visible = ""
 
         def get_queryset(self, request):
-            return super().get_queryset(request).filter(using__contains=self.visible)
+            return super().get_queryset(request).where(lambda lock: self.visible in lock.using)
 
     serve(OneAlias)
     for manager in (locks, other):
@@ -207,19 +206,19 @@ def test_a_lock_that_can_be_seen_but_not_released(serve, releaser, held):
 
 
 QUERIES = [
-    (lambda all_: all_.exclude(name__startswith="theirs"), {"ours:1", "ours:2"}),
-    (lambda all_: all_.filter(Q(pk="ours:1") | Q(name__in=["theirs:1"])), {"ours:1", "theirs:1"}),
-    (lambda all_: all_.filter(~Q(name__endswith="1"), using="default"), {"ours:2"}),
-    (lambda all_: all_.filter(name__istartswith="O").exclude(name="ours:1"), {"ours:2"}),
-    (lambda all_: all_.filter(name__in=iter(["ours:1", "ours:2"])), {"ours:1", "ours:2"}),
-    (lambda all_: all_.exclude(Q(name__in=iter(["ours:1", "ours:2"]))), {"theirs:1"}),
-    (lambda all_: all_.filter(Q(name="ours:1") ^ Q(name__startswith="ours")), {"ours:2"}),
+    (lambda all_: all_.filter(name="ours:1"), {"ours:1"}),
+    (
+        lambda all_: all_.filter(pk__in=iter(["ours:1", "ours:2"]), using="default"),
+        {"ours:1", "ours:2"},
+    ),
+    (lambda all_: all_.filter(name__startswith="theirs").filter(name="ours:1"), set()),
+    (lambda all_: all_.where(lambda lock: lock.name.endswith("1")), {"ours:1", "theirs:1"}),
     (lambda all_: all_.none(), set()),
 ]
 
 
 @pytest.mark.parametrize(("narrow", "expected"), QUERIES)
-def test_a_queryset_is_narrowed_as_in_django(serve, releaser, narrow, expected):
+def test_a_queryset_is_narrowed(serve, releaser, narrow, expected):
     class Narrowed(ActiveLockAdmin):
         def get_queryset(self, request):
             return narrow(super().get_queryset(request))

@@ -170,7 +170,7 @@ def test_each_check_and_subcommand_has_a_heading() -> None:
 
 def test_each_key_is_documented() -> None:
     keys = Keys("p").of("<name>")
-    names = [keys.lock, keys.queue, keys.waiting, keys.index]
+    names = [keys.lock, keys.queue, keys.waiting, keys.index, Keys("p").last_runs("<name>")]
     names += [f"{keys.inboxes}<id>", f"{keys.inboxes}<id>:alive"]
     scripts = "".join(path.read_text() for path in (PACKAGE / "lua").glob("*.lua"))
     names += [

@@ -24,7 +24,9 @@ from django_redislock import (
     metrics,
 )
 from django_redislock.health import Health
+from django_redislock.leader import AsyncTerm, Term
 from django_redislock.lock_types import MultiLock, Mutex, Quorum, ReadLock, Semaphore, WriteLock
+from django_redislock.management import IsolatedCommand
 from django_redislock.snapshots import Event, Page
 
 
@@ -55,6 +57,34 @@ def kinds() -> tuple[BaseLock, ...]:
     quorum = locks.quorum("payout", using=("one", "two", "three"))
     assert_type(quorum, Quorum)
     return mutex, readers, writer, semaphore, many, quorum
+
+
+def leaders() -> None:
+    for term in locks.leader("poller", timeout=15, blocking_timeout=None, on_lost=warn):
+        assert_type(term, Term)
+        assert_type(term.fence_token, int | None)
+        assert_type(term.wait(timedelta(seconds=5)), bool)
+        by_hand(term)
+    terms = locks.leader("poller", max_hold=3600, min_replicas=1, metadata={"by": "nobody"})
+    assert_type(next(terms), Term)
+    terms.close()
+
+
+async def leaders_async() -> None:
+    async for term in locks.aleader("poller", timeout=15):
+        assert_type(term, AsyncTerm)
+        assert_type(await term.wait(5), bool)
+    await locks.aleader("poller").aclose()
+
+
+class Rebuild(IsolatedCommand):
+    lock_name = "rebuild:{site}"
+    lock_timeout = timedelta(minutes=1)
+    lock_wait = 5
+    conflict_exit_code = 1
+
+    def handle(self, *args: object, **options: object) -> None:
+        assert_type(self.lock, Mutex)
 
 
 def by_hand(lock: BaseLock) -> None:
