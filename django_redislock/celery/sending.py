@@ -418,7 +418,10 @@ class Sending:
 
     def skip(self, conflict: Conflict) -> Any:
         """Return the result of the task that holds the queue lock. If it is not a task, the
-        message is sent as a duplicate, so that it has a result of its own."""
+        message is sent as a duplicate, so that it has a result of its own. If it is another task,
+        the message is sent, and runs later."""
+        if conflict.is_with_another_task:
+            return self._publish(self._queue_lock_headers)
         holder = conflict.error.task_id
         if not holder:
             return self._publish_duplicate()

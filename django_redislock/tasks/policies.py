@@ -98,13 +98,16 @@ class Policy:
 
 class Skip(Policy):
     """A task that starts completes with None. One that is sent is not sent: its sender gets the
-    result of the task that holds the queue lock."""
+    result of the task that holds the queue lock. If another task has the lock, this one is not a
+    duplicate, and runs later."""
 
     name = recorded_as = "skip"
     is_for_sending = True
     loses_work = True
 
     def at_start(self, call: StartingCall, conflict: Conflict) -> Any:
+        if conflict.is_with_another_task and call.can_run_later:
+            call.run_later(conflict)
         return call.skip(conflict)
 
     def when_sent(self, sender: Sender, conflict: Conflict) -> Any:
@@ -161,7 +164,9 @@ class Replace(Skip):
         info = conflict.info
         if info is None or sum(each.weight for each in info.holders) < info.capacity:
             return None
-        return next(filter(is_queued, info.holders), None)
+        name = conflict.call.task_name
+        queued = [each for each in info.holders if is_queued(each)]
+        return next((each for each in queued if each.holder.task_name == name), None)
 
 
 class Queue(Policy):
