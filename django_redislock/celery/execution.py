@@ -14,8 +14,10 @@ from celery import Task, exceptions
 from celery.app.autoretry import add_autoretry_behaviour
 from celery.exceptions import Ignore, Reject
 from celery.states import REVOKED, SUCCESS
+from redis.exceptions import RedisError
 
 from django_redislock import clock
+from django_redislock.engine.outages import is_outage
 from django_redislock.identity import complete_id
 from django_redislock.introspection import reject_deferred_result
 from django_redislock.lock_types import BaseLock
@@ -44,6 +46,7 @@ from .message import (
     returns_to_queue,
     single_of,
 )
+from .ordered import send_due
 from .results import AGAIN as MAY_STORE_LATER
 from .results import ended_queue_lock
 from .skipped import record_skip
@@ -61,6 +64,9 @@ class CeleryExecution(Execution):
 
     slot: board.Slot | None = None
     """The slot of its lock on the board."""
+
+    took_over_queue_lock = False
+    """Whether the task still had the queue lock that it got before it was sent."""
 
     kept_until = 0.0
     """Until when the lock must be kept for a message that the task has sent in its own place."""
@@ -85,6 +91,8 @@ class CeleryExecution(Execution):
             if self.slot and self.slot.pid == os.getpid():  # not if another process took it, too
                 self.slot.pid = 0
             self.message.execution = None
+            if self.options.policy.stores:
+                send_due(self.task.app, self.single.manager)
 
     def keep_lock_for(self, task_name: str, body: Any, headers: Any) -> None:
         """Keep the lock for a message that the task has sent in its own place, if it needs it."""
@@ -122,7 +130,9 @@ class CeleryExecution(Execution):
 
     def _call_function(self) -> Any:
         call, function = self.call, self.single.function
-        if self._is_ignored_after(SUCCESS):
+        # The second copy of a stored message finds its queue lock taken over by the first one.
+        is_copy_possible = self.delivery in MAY_HAVE_BEGUN or not self.took_over_queue_lock
+        if is_copy_possible and self._is_ignored_after(SUCCESS):
             logger.info("Redelivered task ignored, it has already succeeded: task=%s", call)
             raise Ignore("The task has already succeeded")
         # An eager retry runs at once, so it must come after the release.
@@ -137,7 +147,15 @@ class CeleryExecution(Execution):
         if conflict := self._conflict_before(lock):
             return conflict
         self.slot = board.show(self.alias, lock.name, lock.timeout, lock.at_least_for)
-        return super()._acquire_or_conflict(lock)
+        try:
+            conflict = super()._acquire_or_conflict(lock)
+        except RedisError as error:
+            # A task that has waited in order must not fail because Redis restarts.
+            if not (self.options.policy.stores and self.can_run_later and is_outage(error)):
+                raise
+            return Conflict(self.call, lock.name)
+        self.took_over_queue_lock = lock.took_over
+        return conflict
 
     def _conflict_before(self, lock: BaseLock) -> Conflict | None:
         """Return the conflict of a task that must not even try to acquire the lock.
@@ -148,7 +166,8 @@ class CeleryExecution(Execution):
 
         A task does not wait for a queued one, which can need the process in which it would wait.
         """
-        may_run_already = self.delivery in MAY_RUN_ALREADY
+        may_be_copy = self.options.policy.stores and lock.capacity > 1
+        may_run_already = self.delivery in MAY_RUN_ALREADY or may_be_copy
         would_wait = self._waits and self.can_run_later
         if not (may_run_already or would_wait):
             return None
@@ -171,7 +190,9 @@ class CeleryExecution(Execution):
         """Send the message again, to run after `countdown`."""
         message, task = self.message, self.task
         countdown: Any = self.options.countdown
-        if countdown is None:
+        if self.options.policy.stores:
+            countdown = 0  # it waits in the queue of its lock
+        elif countdown is None:
             countdown = back_off(message.conflicts)
         # An execution that still runs has sent a retry, which has not begun before.
         is_with_other_delivery = (

@@ -54,10 +54,16 @@ DUPLICATE = "redislock_duplicate"
 """The id of the task, or "", that held the queue lock when this duplicate was sent. A duplicate
 whose result is expected ends without running."""
 
-OURS = (CONFLICTS, AGAIN, QUEUE_LOCK, CACHE, EXPECTED, DUPLICATE)
+ARRIVAL = "redislock_arrival"
+"""When the message came to the queue of its lock, in microseconds, with `on_conflict="queue"`."""
+
+OURS = (ARRIVAL, CONFLICTS, AGAIN, QUEUE_LOCK, CACHE, EXPECTED, DUPLICATE)
 
 MAX_COUNT = 1_000_000
 """The limit of a count in a header. A forged one may be too large to be sent again."""
+
+MAX_ARRIVAL = 10**16
+"""The limit of an arrival. It is in the year 2286."""
 
 MIN_QUEUE_SECONDS = 1.0
 """The least lease of a queue lock, also if the task expires at once."""
@@ -141,7 +147,8 @@ class Message:
     def ignored_after(self) -> set[str]:
         """The states of its result after which the message must not run."""
         states: set[str] = set()
-        if self.delivery in MAY_HAVE_BEGUN:
+        # A stored message can be published twice.
+        if self.delivery in MAY_HAVE_BEGUN or self.single.options.policy.stores:
             states.add(SUCCESS)
         if self.claim is Claim.REPLACEABLE:
             states.add(REVOKED)
@@ -326,6 +333,14 @@ def _headers_of(request: Context) -> dict[str, Any]:
     attributes = vars(request)
     headers = request.headers if isinstance(request.headers, dict) else {}
     return headers | {name: attributes[name] for name in OURS if name in attributes}
+
+
+def arrival_in(headers: dict[str, Any]) -> int:
+    """Return when a message came to the queue of its lock (us), or 0 if its headers do not say."""
+    arrival = headers.get(ARRIVAL)
+    if not isinstance(arrival, int):
+        return 0
+    return int(arrival) if 0 < arrival < MAX_ARRIVAL else 0
 
 
 def _count(value: object) -> int:

@@ -14,9 +14,12 @@ from celery.result import EagerResult
 from celery.utils import uuid
 from redis.exceptions import RedisError
 
+from django_redislock.engine.outages import is_outage
+from django_redislock.engine.stored import Stored
 from django_redislock.exceptions import LockError
 from django_redislock.lock_state import is_queued
 from django_redislock.lock_types.signal_dispatch import send
+from django_redislock.lock_types.stored_task import Outbox, store
 from django_redislock.signals import task_replaced
 from django_redislock.snapshots import Holding
 from django_redislock.tasks.conflict import Conflict
@@ -39,12 +42,14 @@ from .message import (
     EXPECTED,
     QUEUE_LOCK,
     Message,
+    arrival_in,
     call_of,
     executed,
     executed_message,
     queue_seconds,
     seconds_until,
 )
+from .ordered import StoringProducer
 from .publishing import Publication
 from .results import AGAIN as MAY_STORE_LATER
 from .results import ended_queue_lock
@@ -58,6 +63,12 @@ FOLLOWER_OPTIONS = ("link", "link_error", "chord", "chain", "group_id", "reply_t
 
 _warned: set[str] = set()
 """The names of the tasks for which that warning was logged."""
+
+MIN_EXPIRY_SECONDS = 0.001
+"""A message that has expired already. 0 means that it does not expire."""
+
+OUTAGE_PAUSE_SECONDS = 2
+"""Until a message is delivered again that could not be stored."""
 
 MAX_ATTEMPTS = 100
 """How often the queue lock can be released, or taken by another sender, while this one tries."""
@@ -75,6 +86,17 @@ def take_queue_lock_when_sent(task: Task[..., Any], single: Single) -> None:
         return Sending(task, single, args, kwargs, task_id, options).send()
 
     task.apply_async = apply_async  # type: ignore[method-assign]  # of this task alone
+
+
+class NotStored(Exception):
+    """Redis did not store a message.
+
+    It is not an error of Redis: kombu would take that for an error of the broker.
+    """
+
+    def __init__(self, reason: RedisError) -> None:
+        super().__init__(reason)
+        self.reason = reason
 
 
 class Sending:
@@ -147,6 +169,8 @@ class Sending:
         if self.has_own_id and self._is_known():
             return self._refuse()
         policy = self.single.options.policy
+        if self._stores:
+            return self._store({})
         for _ in range(MAX_ATTEMPTS):
             if policy.replaces:  # first, because the history would show a refusal as skipped
                 self.conflict.look()
@@ -190,6 +214,8 @@ class Sending:
             return self._publish({})
         # If the task runs under the lock with this name, the lock becomes the queue lock.
         keeps_lock = self.is_inside and not self.single.options.locking.separate
+        if self._stores and not keeps_lock:
+            return self._store_or_publish({} if self.earlier else {AGAIN: True})
         if not keeps_lock and self._take():
             return self._publish_with_queue_lock()
         if self.earlier is None:  # the dead process can still hold the lock
@@ -259,6 +285,82 @@ class Sending:
         options = {**self.options, "headers": headers, "task_id": self.task_id}
         return type(self.task).apply_async(self.task, self.args, self.kwargs, **options)
 
+    # A message that waits in the queue of its lock
+
+    @property
+    def _stores(self) -> bool:
+        is_eager = self.task.app.conf.task_always_eager
+        return self.single.options.policy.stores and not is_eager
+
+    def _store(self, more_headers: dict[str, Any]) -> Any:
+        options = self.options
+        producer = StoringProducer(
+            self,
+            options.pop("producer", None) or options.pop("publisher", None),
+            options.pop("connection", None),
+        )
+        options["producer"] = producer
+        try:
+            return self._publish({**self._queue_lock_headers, **more_headers})
+        except NotStored as error:
+            raise error.reason from None
+        finally:
+            producer.close()
+
+    def _store_or_publish(self, more_headers: dict[str, Any]) -> Any:
+        """Store a message that was with the broker before. While Redis is away, it returns there,
+        and is stored when it is delivered again."""
+        try:
+            return self._store(more_headers)
+        except RedisError as error:
+            if not is_outage(error):
+                raise
+        del self.options["producer"]
+        self.options["countdown"] = OUTAGE_PAUSE_SECONDS
+        return self._publish({**self._queue_lock_headers, **more_headers})
+
+    def store(self, message: str) -> Stored:
+        """Store a message that Celery has made, or raise an error if it is refused."""
+        app = self.task.app
+        expires = seconds_until(self.options.get("expires", self.task.expires), app)
+        try:
+            stored = store(
+                self.queue_lock,
+                message,
+                lease=self.single.options.max_queue_seconds,
+                starts_in=max(0, seconds_until(self.start, app) or 0),
+                expires_in=0 if expires is None else max(MIN_EXPIRY_SECONDS, expires),
+                most=self.single.options.max_queued or 0,
+                arrival=arrival_in(self.headers),
+            )
+        except RedisError as error:
+            raise NotStored(error) from error
+        if stored.outcome == "full":
+            self.conflict.look()
+            raise self.conflict.error
+        if stored.outcome == "kind":
+            raise LockError(
+                f"Lock {self.name!r} is in use as a {stored.detail} lock, so the task cannot be"
+                " queued. Use another name.",
+                lock_name=self.name,
+            )
+        return stored
+
+    def confirm(self) -> None:
+        """Note that the broker has the message. If that fails, it is published a second time."""
+        with suppress(RedisError):
+            self._outbox.confirm(self.queue_lock.token)
+
+    def withdraw(self) -> None:
+        """Forget a message that could not be published, and release its queue lock."""
+        with suppress(RedisError):
+            self._outbox.confirm(self.queue_lock.token)
+            self.queue_lock.release()
+
+    @property
+    def _outbox(self) -> Outbox:
+        return Outbox(self.single.manager._server)
+
     # A queue lock that is not free
 
     def _end(self, replaced: Holding) -> None:
@@ -316,7 +418,10 @@ class Sending:
 
     def skip(self, conflict: Conflict) -> Any:
         """Return the result of the task that holds the queue lock. If it is not a task, the
-        message is sent as a duplicate, so that it has a result of its own."""
+        message is sent as a duplicate, so that it has a result of its own. If it is another task,
+        the message is sent, and runs later."""
+        if conflict.is_with_another_task:
+            return self._publish(self._queue_lock_headers)
         holder = conflict.error.task_id
         if not holder:
             return self._publish_duplicate()

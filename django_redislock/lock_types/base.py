@@ -76,6 +76,9 @@ class BaseLock:
     predecessor = ""
     """The token of the hold that `acquire()` takes over, or ""."""
 
+    took_over = False
+    """Whether the last `acquire()` took over the hold of its `predecessor`."""
+
     stored_token = ""
     """The stored token of each request, if the caller has to release it by that, or "". It must be
     random."""

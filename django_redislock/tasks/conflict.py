@@ -73,6 +73,13 @@ class Conflict:
         """Whether an earlier execution of the same message still runs."""
         return self.holding is not None and all(self._rank(self.holding))
 
+    @property
+    def is_with_another_task(self) -> bool:
+        """Whether only other tasks hold the lock, so that this call is not a duplicate."""
+        own = self.call.task_name
+        names = {each.holder.task_name for each in self.info.holders} if self.info else set()
+        return bool(own and names) and not names & {own, None}
+
     def is_with_queued_tasks(self, limit: int) -> bool:
         """Whether queued tasks take all of the lock, apart from holders in cooldown."""
         if self.holding is None or self.info is None or self.holder is Holder.ITSELF:

@@ -94,6 +94,7 @@ class Options:
     blocking_timeout: Annotated[Seconds | None, validators.wait] = None
     countdown: Annotated[Seconds | None, validators.wait] = None
     max_retries: Annotated[int | None, partial(validators.count, least=0)] = None
+    max_queued: Annotated[int | None, validators.count] = None
     limit: Annotated[int | Callable[..., int] | None, _limit] = None
     at_least_for: Annotated[Seconds, validators.at_least] = 0
     max_hold: Annotated[Seconds | None, validators.lease] = None

@@ -69,6 +69,9 @@ class Policy:
     replaces: ClassVar[bool] = False
     """Whether a newer task can take over the queue lock of a queued one."""
 
+    stores: ClassVar[bool] = False
+    """Whether messages wait in the queue of their lock."""
+
     waits: ClassVar[bool] = False
     """Whether a task that starts waits for its lock."""
 
@@ -95,13 +98,16 @@ class Policy:
 
 class Skip(Policy):
     """A task that starts completes with None. One that is sent is not sent: its sender gets the
-    result of the task that holds the queue lock."""
+    result of the task that holds the queue lock. If another task has the lock, this one is not a
+    duplicate, and runs later."""
 
     name = recorded_as = "skip"
     is_for_sending = True
     loses_work = True
 
     def at_start(self, call: StartingCall, conflict: Conflict) -> Any:
+        if conflict.is_with_another_task and call.can_run_later:
+            call.run_later(conflict)
         return call.skip(conflict)
 
     def when_sent(self, sender: Sender, conflict: Conflict) -> Any:
@@ -158,9 +164,38 @@ class Replace(Skip):
         info = conflict.info
         if info is None or sum(each.weight for each in info.holders) < info.capacity:
             return None
-        return next(filter(is_queued, info.holders), None)
+        name = conflict.call.task_name
+        queued = [each for each in info.holders if is_queued(each)]
+        return next((each for each in queued if each.holder.task_name == name), None)
+
+
+class Queue(Policy):
+    """All tasks run, one after the other, in the order in which they were sent. A message waits in
+    the queue of its lock until the lock is free. If there are `max_queued` already, its sender
+    gets `AlreadyRunning`."""
+
+    name = recorded_as = "queue"
+    is_for_start = False
+    is_for_sending = True
+    options = ("max_queued",)
+    needs_messages = True
+    stores = True
+
+    @classmethod
+    def works_with(cls, locking: Locking) -> bool:
+        return locking.when_sent and locking.while_running and not locking.separate
+
+    def at_start(self, call: StartingCall, conflict: Conflict) -> Any:
+        if call.can_run_later:
+            call.run_later(conflict)
+        raise conflict.error
+
+    def when_sent(self, sender: Sender, conflict: Conflict) -> Any:
+        if conflict.holder is Holder.ITSELF:  # the same message is queued or runs
+            return sender.skip(conflict)
+        raise conflict.error
 
 
 POLICIES: dict[str, type[Policy]] = {
-    policy.name: policy for policy in (Skip, Raise, Retry, Wait, Replace)
+    policy.name: policy for policy in (Skip, Raise, Retry, Wait, Replace, Queue)
 }

@@ -13,10 +13,10 @@ from django.template.defaultfilters import pluralize
 from redis.exceptions import RedisError
 
 from ...advice import quorum_text
-from ...lock_state import STALE, LockState, is_queued, state_of_holding
+from ...lock_state import QUEUED, STALE, LockState, is_queued, state_of_holding
 from ...manager import LockManager
-from ...snapshots import Holding, LockInfo
-from ...text import age, any_of, error_text, printable
+from ...snapshots import Holding, LockInfo, Waiter
+from ...text import age, any_of, error_text, printable, short_duration, task_text
 from ..arguments import NOT_DONE, USAGE, add_process, duration, is_of, name, pattern, reason
 from ..formatting import hold_text
 from ..output import checked_output
@@ -25,6 +25,13 @@ HELP = "Force-release locks. This does not stop their holders."
 
 MAX_CONFIRMED = 1000
 """The largest number of holds that a user can confirm, so that they take little memory."""
+
+
+OF_HOLDERS = "older_than", "host", "process", "task", "stale"
+"""The filters that a task which is stored in the queue does not match."""
+
+MAX_SEARCHED = 10_000
+"""The largest number of waiters of a lock among which a token is looked for."""
 
 
 class SelectedHold(NamedTuple):
@@ -41,6 +48,13 @@ class SelectedHold(NamedTuple):
         if info.kind == "quorum":
             text += f". {quorum_text()}"
         return cls(info.name, holding.stored_token, text, state_of_holding(holding))
+
+    @classmethod
+    def of_stored(cls, info: LockInfo, waiter: Waiter) -> "SelectedHold":
+        """Return a task that waits in the queue without a process."""
+        waited = short_duration(waiter.waited)
+        text = f"{printable(info.name)} ({task_text(waiter)}, stored for {waited})"
+        return cls(info.name, waiter.stored_token, text, QUEUED)
 
 
 def add_arguments(parser: CommandParser) -> None:
@@ -103,6 +117,11 @@ def matching_holds(
             if matches(holding, options):
                 missing.pop(info.name, None)
                 yield SelectedHold.of(info, holding)
+        if options["token"] and info.waiters and not any(map(options.get, OF_HOLDERS)):
+            for waiter in manager.queue(info.name, MAX_SEARCHED):
+                if waiter.stored_token == options["token"]:
+                    missing.pop(info.name, None)
+                    yield SelectedHold.of_stored(info, waiter)
     for each in missing:
         reason = "has no holder that matches" if each in named else "is not held"
         failures.append(f"{printable(each)} {reason}")

@@ -118,7 +118,7 @@ class Lock:
         _, rows = json.loads(reply)
         members = self.client.zrange(A.queue, 0, -1, withscores=True)
         tokens = {came: token for token, came in members}
-        return [tokens[float(came)] for came, _ in rows]
+        return [tokens[float(came)] for came, *_ in rows]
 
     def history(
         self, name: str = "", limit: int = 10
