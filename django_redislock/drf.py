@@ -22,8 +22,8 @@ except ImportError as error:
 def exception_handler(exc: Exception, context: Mapping[str, Any]) -> Any:
     """Answer 409 with ``Retry-After`` if a view raises `LockNotAcquired`.
 
-    The framework's own handler gets all other exceptions, including `LockLost`: the work of that
-    view is done, so a client must not be told that it was refused.
+    The framework's own handler gets all other exceptions. `LockLost` is one of them, because the
+    work of that view is done, so its client must not get a refusal.
 
     Args:
         exc: The exception of the view.

@@ -6,8 +6,9 @@ import string
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, ExitStack, contextmanager
-from functools import wraps
+from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, TypeVar, cast
+from weakref import proxy
 
 from asgiref.sync import sync_to_async
 from django.core.exceptions import ImproperlyConfigured, SynchronousOnlyOperation
@@ -33,14 +34,14 @@ V = TypeVar("V", bound=Callable[..., Any])
 logger = logging.getLogger("django_redislock")
 
 RETRY_AFTER_SECONDS = 1, 60
-"""The shortest and the longest time that a client is told to wait, if it depends on the lease."""
+"""The shortest and the longest ``Retry-After``, if it depends on the lease."""
 
 BUSY_STATUS = 409
 BUSY_TEXT = "This request is already being processed. Try again later."
 
 
 class GuardOptions(MoreOptions, total=False):
-    """The options of the lock of a guard: those of `LockManager.lock` except `blocking`."""
+    """The options of the lock of a guard: all of `LockManager.lock` except `blocking`."""
 
     timeout: Seconds | None
     blocking_timeout: Seconds | None
@@ -50,7 +51,7 @@ class RequestTemplate(Template):
     """A lock name with fields that get their values from a request and the arguments of a view.
 
     A field whose value is None is refused, because all requests without the value would share a
-    lock: those of all anonymous users, for example.
+    lock. All anonymous users would, for example.
     """
 
     def _format(self, text: str, values: Mapping[str, Any]) -> str:
@@ -274,7 +275,9 @@ def _release_when_closed(response: Any, held: ExitStack, lock: "Mutex") -> None:
     A server does so in the thread of the view, at the end of the stream, when the client
     disconnects, or if it never reads the stream.
     """
-    close = response.close
+    # A bound method would be a reference cycle. Then a response that is dropped, because another
+    # part of the site has failed, would hold the lock until the next garbage collection.
+    close = vars(response).get("close") or partial(type(response).close, proxy(response))
 
     def close_and_release() -> None:
         try:

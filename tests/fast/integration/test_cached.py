@@ -6,6 +6,7 @@ import pickle
 import threading
 
 import pytest
+from asgiref.sync import iscoroutinefunction
 from django.core.cache import caches
 from django.core.exceptions import ImproperlyConfigured
 
@@ -145,9 +146,7 @@ def test_a_coroutine_function_can_be_cached(values):
             await may_end.wait()
             return len(runs)
 
-        assert inspect.iscoroutinefunction(compute) or inspect.iscoroutinefunction(
-            compute.__call__
-        )
+        assert iscoroutinefunction(compute)
         runs = []
         may_end = asyncio.Event()
         callers = [asyncio.create_task(compute("EUR")) for _ in range(5)]

@@ -52,8 +52,8 @@ def get(default, timeout=60, **options):
     return locks.get_or_set("rates", default, timeout, **{"cache": "values"} | options)
 
 
-async def aget(default, timeout=60, **options):
-    return await locks.aget_or_set("rates", default, timeout, **{"cache": "values"} | options)
+async def aget(default, **options):
+    return await locks.aget_or_set("rates", default, 60, **{"cache": "values"} | options)
 
 
 def fail():
@@ -420,6 +420,7 @@ async def test_a_cancelled_computation_is_taken_over_by_a_waiter(values):
 async def test_sync_and_async_code_share_the_lock(values):
     slow = Slow()
     thread = start(get, slow)
+    await asyncio.to_thread(slow.began.wait, 60)
     task = asyncio.create_task(aget(refuse))
     await awaiting(locks, LOCK, 1)
     slow.may_end.set()
