@@ -28,7 +28,12 @@ from typing import (
 from asgiref.sync import markcoroutinefunction
 from django.core.cache import DEFAULT_CACHE_ALIAS, caches
 from django.core.exceptions import ImproperlyConfigured
-from redis.exceptions import RedisError
+from redis.exceptions import (
+    AuthenticationError,
+    AuthorizationError,
+    NoPermissionError,
+    RedisError,
+)
 
 from . import clock, validators
 from .exceptions import LockError, LockLost, LockNotAcquired
@@ -55,6 +60,9 @@ value. It is a list, because serializers such as JSON and msgpack return a tuple
 
 MARKER_TIMEOUT_SECONDS = 24 * 3600
 """A value whose computation takes longer is not stored."""
+
+LOG_INTERVAL_SECONDS = 5
+"""A process logs that a server is away this often at most."""
 
 _MISSING: Any = object()
 
@@ -146,13 +154,34 @@ def _found(stored: Any) -> Found | None:
 def _is_unreachable(error: BaseException | None) -> bool:
     """Return whether a cache or the locks failed because their server did.
 
-    Clients of caches wrap the error of a connection in one of their own.
+    Missing rights are a mistake in the settings. Clients of caches wrap the error of a connection
+    in one of their own.
     """
     while error is not None:
+        if isinstance(error, LockError | AuthenticationError | AuthorizationError):
+            return False
+        if isinstance(error, NoPermissionError):
+            return False
         if isinstance(error, RedisError | OSError):
-            return not isinstance(error, LockError)
+            return True
         error = error.__cause__ or error.__context__
     return False
+
+
+class _Outages:
+    """The log of outages, in which each miss fails. One in a while is enough."""
+
+    def __init__(self) -> None:
+        self._next = -math.inf
+
+    def log(self, what: str, key: str, error: Exception) -> None:
+        if clock.now() < self._next:
+            return
+        self._next = clock.now() + LOG_INTERVAL_SECONDS
+        logger.warning("%s: key=%r error=%s", what, key, error_text(error))
+
+
+_outages = _Outages()
 
 
 class Slot:
@@ -268,9 +297,9 @@ class Value:
         except Exception as error:
             if not _is_unreachable(error):
                 raise
-            self._log_unreachable(error)
             if found:
                 return found.value
+            _outages.log("Value computed without a lock", self.slot.key, error)
             return (yield from self._compute(None))
         return (yield from self._compute_as(writer))
 
@@ -278,13 +307,8 @@ class Value:
         """Return the value without the cache, whose server cannot be reached, and without a lock,
         because nobody could get the value from the holder."""
         self._refuse_recursion()
-        self._log_unreachable(error)
+        _outages.log("Value computed without a lock", self.slot.key, error)
         return (yield from self._computed())
-
-    def _log_unreachable(self, error: Exception) -> None:
-        logger.warning(
-            "Value computed without a lock: key=%r error=%s", *(self.slot.key, error_text(error))
-        )
 
     def _refuse_recursion(self) -> None:
         for each in _computations.get():
@@ -399,9 +423,7 @@ class Value:
         except Exception as error:
             if not _is_unreachable(error):
                 raise
-            logger.warning(
-                "Cache not reached: key=%r error=%s", *(self.slot.key, error_text(error))
-            )
+            _outages.log("Cache not reached", self.slot.key, error)
             return None
 
     def compute(self) -> Any:
