@@ -168,20 +168,22 @@ def _is_unreachable(error: BaseException | None) -> bool:
     return False
 
 
-class _Outages:
-    """The log of outages, in which each miss fails. One in a while is enough."""
+class _LogInterval:
+    """Whether to log that a server is away. In an outage each miss fails, so once in a while is
+    enough."""
 
     def __init__(self) -> None:
         self._next = -math.inf
 
-    def log(self, what: str, key: str, error: Exception) -> None:
-        if clock.now() < self._next:
-            return
-        self._next = clock.now() + LOG_INTERVAL_SECONDS
-        logger.warning("%s: key=%r error=%s", what, key, error_text(error))
+    def is_over(self) -> bool:
+        now = clock.now()
+        if now < self._next:
+            return False
+        self._next = now + LOG_INTERVAL_SECONDS
+        return True
 
 
-_outages = _Outages()
+_log_interval = _LogInterval()
 
 
 class Slot:
@@ -299,7 +301,7 @@ class Value:
                 raise
             if found:
                 return found.value
-            _outages.log("Value computed without a lock", self.slot.key, error)
+            self._log_unreachable(error)
             return (yield from self._compute(None))
         return (yield from self._compute_as(writer))
 
@@ -307,8 +309,15 @@ class Value:
         """Return the value without the cache, whose server cannot be reached, and without a lock,
         because nobody could get the value from the holder."""
         self._refuse_recursion()
-        _outages.log("Value computed without a lock", self.slot.key, error)
+        self._log_unreachable(error)
         return (yield from self._computed())
+
+    def _log_unreachable(self, error: Exception) -> None:
+        if _log_interval.is_over():
+            logger.warning(
+                "Value computed without a lock: key=%r error=%s",
+                *(self.slot.key, error_text(error)),
+            )
 
     def _refuse_recursion(self) -> None:
         for each in _computations.get():
@@ -350,7 +359,10 @@ class Value:
         except LockLost:
             return False
         except RedisError as error:  # it is released in the background
-            logger.warning("Lock not released: name=%r error=%s", *(lock.name, error_text(error)))
+            logger.warning(
+                "Lock not released after computation: name=%r error=%s",
+                *(lock.name, error_text(error)),
+            )
         return True
 
     def _compute_as(self, writer: "ReadLock") -> Flow[Any]:
@@ -423,7 +435,10 @@ class Value:
         except Exception as error:
             if not _is_unreachable(error):
                 raise
-            _outages.log("Cache not reached", self.slot.key, error)
+            if _log_interval.is_over():
+                logger.warning(
+                    "Cache not reached: key=%r error=%s", *(self.slot.key, error_text(error))
+                )
             return None
 
     def compute(self) -> Any:

@@ -347,7 +347,7 @@ def test_a_new_holder_keeps_the_value_of_the_old_one_out(values):
 @pytest.fixture(autouse=True)
 def no_recent_outage(monkeypatch):
     """An outage is logged every five seconds at most."""
-    monkeypatch.setattr("django_redislock.caching._outages", caching._Outages())
+    monkeypatch.setattr(caching, "_log_interval", caching._LogInterval())
 
 
 @pytest.mark.parametrize("alias", ["values", "own"])
