@@ -1,15 +1,20 @@
 """Compute a value once: `locks.get_or_set()` and `locks.cached()`.
 
-A value has a read-write lock. The caller that computes it is the writer. The others queue as
-readers, so that all of them are granted the lock at the same moment: when the value is stored.
+A value has a read-write lock. The caller that computes it is the writer. The others wait as
+readers, one for each process, so that all of them are granted the lock at the same moment: when
+the value is stored.
 """
 
+import asyncio
 import inspect
 import logging
 import math
+import os
 import secrets
+import threading
 import time
 from collections.abc import Callable, Generator
+from contextlib import suppress
 from contextvars import ContextVar
 from functools import partial, update_wrapper
 from typing import (
@@ -37,6 +42,7 @@ from redis.exceptions import (
 
 from . import clock, validators
 from .exceptions import LockError, LockLost, LockNotAcquired
+from .identity import caller
 from .introspection import is_async, is_generator, signature_of
 from .names import Template, check_name, fit_name, short_repr
 from .text import error_text
@@ -130,6 +136,12 @@ class _Computation:
 _computations: ContextVar[tuple[_Computation, ...]] = ContextVar(
     "django_redislock_computations", default=()
 )
+
+
+_waits: dict[tuple[int, str, str], threading.Event] = {}
+"""The waits of this process by its id, because a forked child must not wait for its parent."""
+
+_async_waits: dict[tuple[asyncio.AbstractEventLoop, str, str], asyncio.Event] = {}
 
 
 class Found(NamedTuple):
@@ -290,7 +302,7 @@ class Value:
                 return found.value
             if not is_writer:
                 deadline = self._deadline()
-                yield from self._wait_for_value(deadline)
+                yield Call(self, "wait_together", (deadline,))
                 found = yield from self.slot.read()
                 if found and found.is_fresh:
                     return found.value
@@ -337,15 +349,49 @@ class Value:
         seconds = self.limits.blocking_timeout
         return None if seconds is None else clock.now() + seconds
 
-    def _wait_for_value(self, deadline: float | None) -> Flow[None]:
-        """Wait until the computation has ended. All waiters are readers, so they go on at once."""
+    # One caller of a process or event loop waits for its others, too, because each grant takes a
+    # round trip. If its wait fails, they queue as writers, as after a failed computation.
+
+    def wait_together(self, deadline: float | None) -> None:
+        """Wait until the computation of another caller has ended."""
+        if caller()[1]:  # the lock raises the error: a wait would block the event loop
+            _run(self._wait_as_reader(deadline))
+            return
+        key = os.getpid(), self.slot.manager.alias, self.slot.lock_name
+        ended = threading.Event()
+        first = _waits.setdefault(key, ended)
+        if first is not ended:
+            first.wait(_seconds_until(deadline))
+            return
+        try:
+            _run(self._wait_as_reader(deadline))
+        finally:
+            del _waits[key]
+            ended.set()
+
+    async def await_together(self, deadline: float | None) -> None:
+        """Async version of `wait_together()`."""
+        key = asyncio.get_running_loop(), self.slot.manager.alias, self.slot.lock_name
+        ended = asyncio.Event()
+        first = _async_waits.setdefault(key, ended)
+        if first is not ended:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(first.wait(), _seconds_until(deadline))
+            return
+        try:
+            await _arun(self._wait_as_reader(deadline))
+        finally:
+            del _async_waits[key]
+            ended.set()
+
+    def _wait_as_reader(self, deadline: float | None) -> Flow[None]:
+        """Wait for a read lock. All readers are granted it at once."""
         reader = self._lock(self.slot.manager.read_lock)
         yield from self._acquire(reader, deadline)
         yield from self._release(reader)
 
     def _acquire(self, lock: "ReadLock", deadline: float | None) -> Flow[None]:
-        seconds = None if deadline is None else max(0, deadline - clock.now())
-        if not (yield Call(lock, "acquire", (True, seconds))):
+        if not (yield Call(lock, "acquire", (True, _seconds_until(deadline)))):
             raise LockNotAcquired(
                 f"The value of {short_repr(self.slot.key)} was not computed within "
                 f"{self.limits.blocking_timeout:g} s",
@@ -468,6 +514,10 @@ class Value:
         return value
 
 
+def _seconds_until(deadline: float | None) -> float | None:
+    return None if deadline is None else max(0, deadline - clock.now())
+
+
 def _value(
     manager: "LockManager", key: str, default: Any, timeout: Any, options: CacheOptions
 ) -> Value:
@@ -482,11 +532,14 @@ def get_or_set(
     # A hit ends here, without a lock, a flow or a check of the other arguments.
     try:
         cache = caches[options.get("cache", DEFAULT_CACHE_ALIAS)]
-        found = _found(cache.get(key, _MISSING, options.get("version")))
+        stored = cache.get(key, _MISSING, options.get("version"))
     except Exception as error:
         if not _is_unreachable(error):
             raise
         return _run(_value(manager, key, default, timeout, options).without_cache(error))
+    if stored is not _MISSING and not isinstance(stored, list):
+        return stored
+    found = _found(stored)
     if found and found.is_fresh:
         return found.value
     return _run(_value(manager, key, default, timeout, options).get(found))
@@ -502,11 +555,14 @@ async def aget_or_set(
     """Async version of `get_or_set()`."""
     try:
         cache = caches[options.get("cache", DEFAULT_CACHE_ALIAS)]
-        found = _found(await cache.aget(key, _MISSING, options.get("version")))
+        stored = await cache.aget(key, _MISSING, options.get("version"))
     except Exception as error:
         if not _is_unreachable(error):
             raise
         return await _arun(_value(manager, key, default, timeout, options).without_cache(error))
+    if stored is not _MISSING and not isinstance(stored, list):
+        return stored
+    found = _found(stored)
     if found and found.is_fresh:
         return found.value
     return await _arun(_value(manager, key, default, timeout, options).get(found))

@@ -12,6 +12,7 @@ from django.core.exceptions import ImproperlyConfigured
 
 from django_redislock import locks
 from tests.lock_tools import awaiting, start, waiting
+from tests.tools import wait_until
 
 LOCAL = "django.core.cache.backends.locmem.LocMemCache"
 
@@ -87,8 +88,9 @@ def test_a_value_that_was_begun_before_invalidate_is_not_stored(values):
         return len(runs)
 
     first = start(compute, "EUR")
+    wait_until(lambda: runs)
     waiting_callers = [start(compute, "EUR") for _ in range(3)]
-    waiting(locks, "cache:values:rates:EUR", 3)
+    waiting(locks, "cache:values:rates:EUR", 1)
     compute.invalidate("EUR")
     may_end.set()
     assert sorted([first.result(), *(each.result() for each in waiting_callers)]) == [1, 2, 2, 2]
@@ -150,7 +152,7 @@ def test_a_coroutine_function_can_be_cached(values):
         runs = []
         may_end = asyncio.Event()
         callers = [asyncio.create_task(compute("EUR")) for _ in range(5)]
-        await awaiting(locks, "cache:values:rates:EUR", 4)
+        await awaiting(locks, "cache:values:rates:EUR", 1)
         may_end.set()
         assert await asyncio.gather(*callers) == [1] * 5
         await compute.ainvalidate("EUR")

@@ -12,7 +12,7 @@ from django.core.management import call_command
 from redis.exceptions import NoPermissionError
 
 from django_redislock import LockError, LockNotAcquired, caching, locks
-from django_redislock.signals import lock_acquired
+from django_redislock.signals import lock_refused
 from django_redislock.testing import held_elsewhere, lose
 from tests.lock_tools import awaiting, commands, free, listening, start, waiting, within
 from tests.tools import wait_until
@@ -63,6 +63,19 @@ def fail():
 
 def refuse():
     pytest.fail("it was computed again")
+
+
+@pytest.fixture
+def arrived():
+    """Wait until so many callers have found that another one computes."""
+    refused = []
+
+    def wait(count):
+        wait_until(lambda: len(refused) == count)
+        waiting(locks, LOCK, 1)  # one of them for the whole process
+
+    with listening(lock_refused, lambda **about: refused.append(about["name"])):
+        yield wait
 
 
 # A hit
@@ -132,31 +145,27 @@ def test_versions_of_a_key_are_different_values(values):
 # A miss
 
 
-def test_one_computes_and_the_others_get_its_value(values):
+def test_one_computes_and_the_others_get_its_value(values, arrived):
     slow = Slow()
     callers = [start(get, slow) for _ in range(10)]
-    waiting(locks, LOCK, 9)
+    arrived(9)
     slow.may_end.set()
     assert [each.result() for each in callers] == [1] * 10
     free(locks, LOCK)
 
 
-def test_waiters_are_granted_the_lock_together(values):
-    """No waiter waits until another one has read the value."""
+def test_no_waiter_waits_until_another_one_has_read_the_value(values, arrived):
     slow = Slow()
     callers = [start(get, slow) for _ in range(10)]
-    waiting(locks, LOCK, 9)
-    acquired = []
-    with listening(lock_acquired, lambda **about: acquired.append(about["lock"])):
-        readers = [start(locks.read_lock(LOCK).acquire) for _ in range(3)]
-        waiting(locks, LOCK, 12)
-        slow.may_end.set()
-        # These readers keep the lock, and nobody waits behind them.
-        assert all(each.result() for each in readers)
-        assert [each.result() for each in callers] == [1] * 10
+    arrived(9)
+    readers = [start(locks.read_lock(LOCK).acquire) for _ in range(3)]
+    waiting(locks, LOCK, 4)
+    slow.may_end.set()
+    assert all(each.result() for each in readers)  # they keep the lock
+    assert [each.result() for each in callers] == [1] * 10
 
 
-def test_an_exception_reaches_its_caller_and_the_next_waiter_computes(values):
+def test_an_exception_reaches_its_caller_and_the_next_waiter_computes(values, arrived):
     slow = Slow()
 
     def compute():
@@ -165,7 +174,7 @@ def test_an_exception_reaches_its_caller_and_the_next_waiter_computes(values):
         return "computed"
 
     callers = [start(get, compute) for _ in range(5)]
-    waiting(locks, LOCK, 4)
+    arrived(4)
     slow.may_end.set()
     results = [each.exception() or each.result() for each in callers]
     assert sorted(map(repr, results)) == ["'computed'"] * 4 + ["ZeroDivisionError()"]
@@ -196,6 +205,29 @@ def test_a_wait_can_be_limited(values):
         pytest.raises(LockNotAcquired, match=r"'rates' was not computed within 0\.05 s"),
     ):
         get(refuse, blocking_timeout=0.05)
+
+
+def test_a_limited_wait_behind_another_caller_of_the_process_ends(values, arrived):
+    slow = Slow()
+    callers = [start(get, slow) for _ in range(2)]
+    arrived(1)
+    with pytest.raises(LockNotAcquired):
+        get(refuse, blocking_timeout=0.05)
+    slow.may_end.set()
+    assert [each.result() for each in callers] == [1, 1]
+
+
+def test_callers_behind_one_that_gives_up_go_on_waiting(values, arrived):
+    slow = Slow()
+    computing = start(get, slow)
+    assert slow.began.wait(60)
+    impatient = start(lambda: get(refuse, blocking_timeout=0.2))
+    arrived(1)
+    patient = start(get, refuse)
+    assert isinstance(impatient.exception(), LockNotAcquired)
+    waiting(locks, LOCK, 1)
+    slow.may_end.set()
+    assert computing.result() == patient.result() == 1
 
 
 def test_the_lease_is_that_of_the_lock(values):
@@ -374,7 +406,7 @@ def test_if_redis_goes_away_during_the_computation_waiters_compute(
     callers = [
         start(lambda: own_locks.get_or_set("rates", slow, 60, cache=alias)) for _ in range(3)
     ]
-    waiting(own_locks, f"cache:{alias}:rates", 2)
+    waiting(own_locks, f"cache:{alias}:rates", 1)
     own_server.stop()
     wait_until(lambda: slow.runs == 3)
     slow.may_end.set()
@@ -397,7 +429,7 @@ def test_missing_rights_are_an_error(values, own_locks, own_redis, own_server):
 # Async code
 
 
-async def test_coroutines_compute_once(values):
+async def test_coroutines_compute_once(values, arrived):
     runs = []
     may_end = asyncio.Event()
 
@@ -407,7 +439,7 @@ async def test_coroutines_compute_once(values):
         return "computed"
 
     callers = [asyncio.create_task(aget(compute)) for _ in range(20)]
-    await awaiting(locks, LOCK, 19)
+    await asyncio.to_thread(arrived, 19)
     may_end.set()
     assert await asyncio.gather(*callers) == ["computed"] * 20
     assert len(runs) == 1
@@ -429,6 +461,24 @@ async def test_a_cancelled_computation_is_taken_over_by_a_waiter(values):
     assert await second == "computed"
     with pytest.raises(asyncio.CancelledError):
         await first
+
+
+async def test_coroutines_behind_a_cancelled_waiter_go_on_waiting(values, arrived):
+    slow = Slow()
+    thread = start(get, slow)
+    await asyncio.to_thread(slow.began.wait, 60)
+    first = asyncio.create_task(aget(refuse))
+    await asyncio.to_thread(arrived, 1)
+    second = asyncio.create_task(aget(refuse))
+    third = asyncio.create_task(aget(refuse, blocking_timeout=0.05))
+    await asyncio.to_thread(arrived, 3)
+    with pytest.raises(LockNotAcquired):
+        await third
+    first.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await first
+    slow.may_end.set()
+    assert await second == thread.result() == 1
 
 
 async def test_sync_and_async_code_share_the_lock(values):
