@@ -311,7 +311,7 @@ class Value:
         except Exception as error:
             if not _is_unreachable(error):
                 raise
-            if found:
+            if found and self.limits.stale:
                 return found.value
             self._log_unreachable(error)
             return (yield from self._compute(None))
