@@ -1,22 +1,24 @@
 """The lock manager: creates, lists, inspects and releases the locks of one cache alias."""
 
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from functools import partial
-from typing import TypeVar, Unpack
+from typing import Any, ParamSpec, TypeVar, Unpack, overload
 
 from django.core.cache import caches
 from django.core.exceptions import ImproperlyConfigured
 from django.db import DEFAULT_DB_ALIAS
 from redis.exceptions import ConnectionError
 
-from . import validators
+from . import caching, validators
 from .backends import servers
+from .caching import CachedFunction, CacheOptions
 from .conf import conf
 from .engine import history, protocol, queries
 from .engine.operations import Flow
 from .engine.registry import leases_of
 from .engine.runners import arun, run
 from .engine.timing import REPLY_TIMEOUT_SECONDS
+from .guards import BUSY_STATUS, Guard, GuardOptions
 from .health import Health, examine, ping, unreached
 from .identity import Owner, current_owner
 from .keys import Keys
@@ -41,6 +43,8 @@ from .snapshots import Event, LockInfo, Page, Rates, Waiter
 from .text import printable
 from .validators import Seconds
 
+P = ParamSpec("P")
+R = TypeVar("R")
 T = TypeVar("T")
 
 KINDS = tuple(each.kind for each in (Mutex, Semaphore, ReadLock, Quorum))
@@ -260,6 +264,146 @@ class LockManager:
     def aleader(self, name: str, **options: Unpack[LeaderOptions]) -> AsyncTerms:
         """Async version of `leader()`, for ``async for``."""
         return AsyncTerms(AsyncTerm(self._server, name, **options))
+
+    @overload
+    def get_or_set(
+        self,
+        key: str,
+        default: Callable[[], T],
+        timeout: Seconds | None,
+        **options: Unpack[CacheOptions],
+    ) -> T: ...
+    @overload
+    def get_or_set(
+        self, key: str, default: T, timeout: Seconds | None, **options: Unpack[CacheOptions]
+    ) -> T: ...
+    def get_or_set(
+        self, key: str, default: Any, timeout: Seconds | None, **options: Unpack[CacheOptions]
+    ) -> Any:
+        """Return a value from a cache. If it is missing, one caller computes it for all.
+
+        A hit costs one `get()` of the cache and no lock. On a miss, one caller on all machines
+        computes and stores the value, and the others get it as soon as it is stored. None is a
+        value. An exception of `default` is raised in its caller and not stored, and then the next
+        waiter computes. If the lock was lost during the computation, the value is returned and not
+        stored. If Redis is unreachable, the value is computed without a lock.
+
+        Args:
+            key: The key in the cache.
+            default: A callable that returns the value, or the value itself.
+            timeout: The seconds until the value expires. None means never.
+            cache: The cache alias that stores the value. Any backend will do.
+            stale: For how many more seconds an expired value is returned while one caller computes
+                a new one. The cache then stores a list with the value and its expiry.
+            blocking_timeout: The maximum wait for the computation of another caller, in seconds.
+                None waits without a limit.
+            lease: The lease of the lock in seconds, as `timeout` of `lock()`. If the process that
+                computes dies, another caller computes after this time. None means
+                ``REDISLOCK_TIMEOUT``.
+            version: The version of the key. None means the version of the cache.
+
+        Raises:
+            LockNotAcquired: The value was not computed within `blocking_timeout`.
+            LockError: The computation asks for its own value.
+            TypeError: An argument has the wrong type, or `default` returns a coroutine or a
+                generator.
+            ValueError: An argument has an invalid value.
+        """
+        return caching.get_or_set(self, key, default, timeout, options)
+
+    @overload
+    async def aget_or_set(
+        self,
+        key: str,
+        default: Callable[[], Awaitable[T]],
+        timeout: Seconds | None,  # noqa: ASYNC109  of the value, not of the call
+        **options: Unpack[CacheOptions],
+    ) -> T: ...
+    @overload
+    async def aget_or_set(
+        self,
+        key: str,
+        default: Callable[[], T],
+        timeout: Seconds | None,  # noqa: ASYNC109
+        **options: Unpack[CacheOptions],
+    ) -> T: ...
+    @overload
+    async def aget_or_set(
+        self,
+        key: str,
+        default: T,
+        timeout: Seconds | None,  # noqa: ASYNC109
+        **options: Unpack[CacheOptions],
+    ) -> T: ...
+    async def aget_or_set(
+        self,
+        key: str,
+        default: Any,
+        timeout: Any,  # noqa: ASYNC109
+        **options: Unpack[CacheOptions],
+    ) -> Any:
+        """Async version of `get_or_set()`. `default` can be a coroutine function."""
+        return await caching.aget_or_set(self, key, default, timeout, options)
+
+    def cached(
+        self,
+        key: str | Callable[..., str],
+        timeout: Seconds | None,
+        **options: Unpack[CacheOptions],
+    ) -> Callable[[Callable[P, R]], CachedFunction[P, R]]:
+        """Return a decorator that caches the results of a function as `get_or_set()` does.
+
+        The function can be a coroutine function. The decorated function has the methods
+        `invalidate()` and `ainvalidate()`, which take the arguments of a call.
+
+        Args:
+            key: The key in the cache, with fields such as ``{currency}`` that get their values
+                from the arguments of the call; or a function that takes these arguments and
+                returns the key.
+            timeout: The seconds until a result expires. None means never.
+            **options: The options of `get_or_set()`.
+
+        Raises:
+            django.core.exceptions.ImproperlyConfigured: The key has a field that is not a
+                parameter of the function, or no field although the function has parameters.
+        """
+
+        def decorate(function: Callable[P, R]) -> CachedFunction[P, R]:
+            return CachedFunction(function, self, key, timeout, options)
+
+        return decorate
+
+    def guard(
+        self,
+        name: str,
+        *,
+        status: int = BUSY_STATUS,
+        retry_after: Seconds | None = None,
+        on_busy: Callable[..., Any] | None = None,
+        **options: Unpack[GuardOptions],
+    ) -> Guard:
+        """Return a decorator for views: while a request holds the lock, others are refused.
+
+        It decorates a sync or async view, a method of a class-based view, and a view of Django
+        REST framework. A request with the method OPTIONS passes without the lock. With
+        ``ATOMIC_REQUESTS``, the lock is held until the commit. A synchronous view that streams
+        its response holds the lock until the response is closed.
+
+        Args:
+            name: The lock's name, with fields that get their values from the arguments of the
+                view, such as ``{pk}`` and ``{request.user.pk}``.
+            status: The status of the response to a request that is refused.
+            retry_after: The seconds in its header ``Retry-After``. None means the seconds until
+                the lease of the holder expires, from 1 to 60.
+            on_busy: A view that makes that response. It gets the arguments of the guarded view.
+            **options: The options of `lock()`, except `blocking`. With `blocking_timeout`, a
+                request waits for the lock.
+
+        Raises:
+            TypeError: An option has the wrong type or is unknown.
+            ValueError: An option has an invalid value.
+        """
+        return Guard(self, name, status, retry_after, on_busy, options)
 
     def assert_held(self, name: str) -> None:
         """Check that this thread, task or greenlet holds a lock, without a request to Redis.

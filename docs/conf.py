@@ -38,7 +38,8 @@ nitpick_ignore_regex = [
     # The exceptions in "Raises" sections of docstrings.
     (r"py:exc", r"\w+"),
     # Type variables and aliases, which autodoc knows only by their names.
-    (r"py:class", r"([\w.]+\.)?[FMPR]"),
+    (r"py:class", r"([\w.]+\.)?[FMPQRSTV]"),
+    (r"py:obj", r"typing\.~[PQ]"),
     (r"py:class", r"Seconds"),
     (r"py:class", r"django_redislock\.fencing\.HeldLock"),
     (r"py:class", r"django_redislock\.lock_types\.options\.MoreOptions"),

@@ -6,6 +6,7 @@ from typing import Literal, assert_type
 
 import redis
 import redis.asyncio
+from django.http import HttpRequest, HttpResponse
 from prometheus_client import CollectorRegistry
 from redis import exceptions
 
@@ -187,6 +188,68 @@ async def inspect_async() -> None:
         assert_type(info, LockInfo)
     assert_type(await locks.ahistory(), tuple[Event, ...])
     assert_type(await locks.aping(), float)
+
+
+def values(shop: "Shop") -> None:
+    assert_type(
+        locks.get_or_set("rates", lambda: [1.5], 60, stale=timedelta(minutes=1)), list[float]
+    )
+    assert_type(locks.get_or_set("rate", 5, None, cache="other", version=2), int)
+    assert_type(rate("EUR"), float)
+    assert_type(rate(currency="EUR"), float)
+    rate.invalidate("EUR")
+    assert_type(shop.best(limit=5), list[str])
+    shop.best.invalidate(5)
+
+
+async def values_async() -> None:
+    assert_type(await locks.aget_or_set("rates", arates, 60, lease=5), list[float])
+    assert_type(await locks.aget_or_set("rate", lambda: 5, 60, blocking_timeout=2), int)
+    assert_type(await arate("EUR"), float)
+    await arate.ainvalidate(currency="EUR")
+
+
+async def arates() -> list[float]:
+    return [1.5]
+
+
+@locks.cached("rate:{currency}", timeout=60, stale=30)
+def rate(currency: str) -> float:
+    return 1.5
+
+
+def rate_key(currency: str) -> str:
+    return f"rate:{currency}"
+
+
+@locks.cached(rate_key, None)
+async def arate(currency: str) -> float:
+    return 1.5
+
+
+class Shop:
+    @locks.cached("best:{self}:{limit}", timeout=60)
+    def best(self, limit: int) -> list[str]:
+        return ["book"] * limit
+
+
+def busy(request: HttpRequest, pk: int) -> HttpResponse:
+    return HttpResponse(status=202)
+
+
+@locks.guard("pay:{pk}", status=423, retry_after=2, on_busy=busy, timeout=10, at_least_for=1)
+def pay_view(request: HttpRequest, pk: int) -> HttpResponse:
+    return HttpResponse()
+
+
+@locks.guard("pay:{pk}", blocking_timeout=2)
+async def apay_view(request: HttpRequest, pk: int) -> HttpResponse:
+    return HttpResponse()
+
+
+async def views(request: HttpRequest) -> None:
+    assert_type(pay_view(request, 5), HttpResponse)
+    assert_type(await apay_view(request, pk=5), HttpResponse)
 
 
 def export_metrics(registry: CollectorRegistry) -> None:
