@@ -73,9 +73,9 @@ class StoringProducer:
         try:
             result = self._publish(body, {**properties, "headers": {**headers, **more}})
         except BaseException:
-            self._sending.withdraw()
+            self._sending.withdraw(stored.claim)
             raise
-        self._sending.confirm()
+        self._sending.confirm(stored.claim)
         return result
 
     def _publish(self, body: Any, properties: dict[str, Any]) -> Any:
@@ -166,14 +166,14 @@ def send_one(app: Celery, outbox: Outbox, message: OutgoingMessage) -> None:
     except BadSignature:
         token = printable(message.token)
         logger.error("Stored message dropped, no valid signature: token=%s", token)
-        outbox.confirm(message.token)
+        outbox.confirm(message.token, message.claim)
     except Exception as error:
         logger.warning(
             "Stored message not sent, will retry: token=%s error=%s",
             *(printable(message.token), error_text(error)),
         )
     else:
-        outbox.confirm(message.token)
+        outbox.confirm(message.token, message.claim)
 
 
 def send_now(app: Celery, manager: LockManager, token: str) -> None:
@@ -185,4 +185,4 @@ def send_now(app: Celery, manager: LockManager, token: str) -> None:
     outbox = Outbox(manager._server)
     message = outbox.cancel(token)
     if message:
-        send_one(app, outbox, OutgoingMessage(token, 0, is_again=False, message=message))
+        send_one(app, outbox, OutgoingMessage(token, "", 0, is_again=False, message=message))

@@ -346,16 +346,16 @@ class Sending:
             )
         return stored
 
-    def confirm(self) -> None:
+    def confirm(self, claim: str) -> None:
         """Note that the broker has the message. If that fails, it is published a second time."""
         with suppress(RedisError):
-            self._outbox.confirm(self.queue_lock.token)
+            self._outbox.confirm(self.queue_lock.token, claim)
 
-    def withdraw(self) -> None:
+    def withdraw(self, claim: str) -> None:
         """Forget a message that could not be published, and release its queue lock."""
         with suppress(RedisError):
-            self._outbox.confirm(self.queue_lock.token)
-            self.queue_lock.release()
+            if self._outbox.confirm(self.queue_lock.token, claim):
+                self.queue_lock.release()
 
     @property
     def _outbox(self) -> Outbox:

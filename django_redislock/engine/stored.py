@@ -60,11 +60,18 @@ class Stored(NamedTuple):
     detail: str
     """The arrival, or that lock type."""
 
+    claim: str = ""
+    """What `confirm()` needs if the message is granted."""
+
 
 class OutgoingMessage(NamedTuple):
     """A message that must be sent."""
 
     token: str
+
+    claim: str
+    """What `confirm()` needs. It is over if somebody else takes the message."""
+
     arrival: int
 
     is_again: bool
@@ -87,8 +94,8 @@ def store(request: StoreRequest) -> Flow[Stored]:
     )
     reply = yield Call(STORE, keys.all, args, limit=REPLY_TIMEOUT_SECONDS)
     with valid_reply():
-        outcome, _, detail = text(reply).partition(" ")
-        return Stored(outcome, detail)
+        outcome, *details = text(reply).split(" ", 2)
+        return Stored(outcome, *details) if details else Stored(outcome, "")
 
 
 def take(keys: Keys) -> Flow[list[OutgoingMessage]]:
@@ -97,16 +104,21 @@ def take(keys: Keys) -> Flow[list[OutgoingMessage]]:
     reply = yield Call(OUTBOX, _all(keys), args, limit=REPLY_TIMEOUT_SECONDS)
     with valid_reply():
         return [
-            OutgoingMessage(text(token), int(arrival), bool(int(again)), text(message))
-            for token, arrival, again, message in zip(*[iter(reply)] * 4, strict=True)
+            OutgoingMessage(
+                text(token), text(claim), int(arrival), bool(int(again)), text(message)
+            )
+            for token, claim, arrival, again, message in zip(*[iter(reply)] * 5, strict=True)
         ]
 
 
-def confirm(keys: Keys, token: str) -> Flow[bool]:
-    """Remove a message from the outbox that was sent, or that must not be sent."""
+def confirm(keys: Keys, token: str, claim: str) -> Flow[bool]:
+    """Remove a message from the outbox that was sent, or that must not be sent.
+
+    A caller that was paused meanwhile removes nothing: the message may have been granted again.
+    """
     of_prefix = keys.of("")
     names = (of_prefix.inboxes, of_prefix.history)
-    reply = yield Call(SENT, names, (token, conf.history), limit=REPLY_TIMEOUT_SECONDS)
+    reply = yield Call(SENT, names, (token, claim, conf.history), limit=REPLY_TIMEOUT_SECONDS)
     return bool(reply)
 
 

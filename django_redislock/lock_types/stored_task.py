@@ -68,10 +68,10 @@ class Outbox:
         server = self._server()
         return run(server.client, stored.take(server.keys))
 
-    def confirm(self, token: str) -> bool:
-        """Note that a message was sent, or must not be sent."""
+    def confirm(self, token: str, claim: str) -> bool:
+        """Note that a message was sent, or must not be sent. Return False if the claim is over."""
         server = self._server()
-        return run(server.client, stored.confirm(server.keys, token))
+        return run(server.client, stored.confirm(server.keys, token, claim))
 
     def cancel(self, token: str) -> str:
         """Remove a message from the queue of its lock, and return it, or "" if it is in none."""

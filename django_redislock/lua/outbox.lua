@@ -3,7 +3,8 @@
 -- KEYS   the prefixes of the lock hashes, queues and waiters, index, inboxes, history
 -- ARGV   limit, retry (ms until somebody else may take the same message), MAX_EVENTS
 --
--- Reply  { token, arrival (us), whether it was taken before (0 or 1), message, ... }
+-- Reply  { token, claim (which sent.lua needs), arrival (us), whether it was taken before (0 or 1),
+--        message, ... }
 --
 -- Also removes expired leases of locks with stored messages, and grants these locks.
 
@@ -48,6 +49,7 @@ for _, token in ipairs(use('ZRANGEBYSCORE', due, '-inf', now_ms, 'LIMIT', 0, lim
       update_holder(lock, token, lock.holder)
     end
     reply[#reply + 1] = token
+    reply[#reply + 1] = redis.call('ZSCORE', due, token)
     reply[#reply + 1] = arrived
     reply[#reply + 1] = again == '' and 0 or 1
     reply[#reply + 1] = message.message

@@ -6,8 +6,8 @@
 --        (ms from now, or 0), sender (ms until somebody else sends a message that is granted at
 --        once), most (how many messages the queue may have; 0: any number), arrival (us; 0: now)
 --
--- Reply  "granted arrival"  The token holds the lock. The caller has to send the message, and then
---                           to run sent.lua.
+-- Reply  "granted arrival claim"  The token holds the lock. The caller has to send the message, and
+--                                 then to run sent.lua with the claim.
 --        "queued arrival"   The message is stored. It is sent when it gets the lock.
 --        "full"             Refused: the queue has too many messages.
 --        "kind KIND"        Refused: the lock is in use as another lock type.
@@ -45,7 +45,7 @@ redis.call('HSET', outbox_key(lock.inboxes, 'messages'), token, table.concat({
 if lock.holder then
   use('ZADD', due, now + sender, token)
   use('HSET', outbox_key(lock.inboxes, 'arrivals'), token, arrival)
-  return 'granted ' .. arrival
+  return 'granted ' .. arrival .. ' ' .. redis.call('ZSCORE', due, token)
 end
 
 -- Grants follow the capacity of the latest caller.
@@ -60,7 +60,7 @@ redis.call('PERSIST', lock.queue)
 grant_to_waiters(lock)
 if use('ZSCORE', due, token) then
   redis.call('ZADD', due, now + sender, token)
-  return 'granted ' .. arrival
+  return 'granted ' .. arrival .. ' ' .. redis.call('ZSCORE', due, token)
 end
 plan_look(lock)
 return 'queued ' .. arrival
