@@ -179,7 +179,10 @@ class Guard:
                 refusal = error
             else:
                 response = await view(*args, **kwargs)
-                _refuse_streaming(view, response)
+                if getattr(response, "streaming", False):
+                    # As Django does: it calls synchronous code.
+                    await sync_to_async(response.close)()
+                    raise _streaming_error(view)
                 with _response_first(lock):
                     await held.aclose()
                 return response
@@ -291,11 +294,8 @@ def _release_when_closed(response: Any, held: ExitStack, lock: "Mutex") -> None:
     response.close = close_and_release
 
 
-def _refuse_streaming(view: object, response: Any) -> None:
-    if not getattr(response, "streaming", False):
-        return
-    response.close()
-    raise ImproperlyConfigured(
+def _streaming_error(view: object) -> ImproperlyConfigured:
+    return ImproperlyConfigured(
         f"The async view {view!r} returned a streaming response, which runs after the view, so "
         "its guard cannot hold the lock until the stream ends. Make the view synchronous, or use "
         "'async with locks.lock(...)' in the generator of the stream."

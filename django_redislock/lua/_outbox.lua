@@ -5,6 +5,14 @@ local function message_of(lock, token)
   return parse_message(use('HGET', outbox_key(lock.inboxes, 'messages'), token))
 end
 
+-- Have a message sent by somebody else after `wait` ms. Return the claim of the caller, who sends it
+-- now: that time, to the microsecond, which no other call has.
+local function claim_message(inboxes, token, wait)
+  local due = outbox_key(inboxes, 'due')
+  use('ZADD', due, (now + wait) .. '.' .. string.sub(now_us, -3), token)
+  return redis.call('ZSCORE', due, token)
+end
+
 local function count_messages(lock)
   return tonumber(use('HGET', outbox_key(lock.inboxes, 'counts'), lock.name) or 0)
 end

@@ -40,7 +40,7 @@ for _, token in ipairs(use('ZRANGEBYSCORE', due, '-inf', now_ms, 'LIMIT', 0, lim
   local message = parse_message(use('HGET', outbox_key(inboxes, 'messages'), token))
   if message then
     local arrived, again = string.match(use('HGET', arrivals, token) or '0', '^(%d+)(.*)$')
-    redis.call('ZADD', due, now + retry, token)
+    local claim = claim_message(inboxes, token, retry)
     redis.call('HSET', arrivals, token, arrived .. ' again')
     -- The lease counts from now: nobody may have sent the message for a long time.
     local lock = load(lock_of(message.name), token)
@@ -49,7 +49,7 @@ for _, token in ipairs(use('ZRANGEBYSCORE', due, '-inf', now_ms, 'LIMIT', 0, lim
       update_holder(lock, token, lock.holder)
     end
     reply[#reply + 1] = token
-    reply[#reply + 1] = redis.call('ZSCORE', due, token)
+    reply[#reply + 1] = claim
     reply[#reply + 1] = arrived
     reply[#reply + 1] = again == '' and 0 or 1
     reply[#reply + 1] = message.message

@@ -22,7 +22,6 @@ local name, token, terms, payload, text = unpack(ARGV)
 local kind, capacity, weight, lease, starts, expires, sender, most, arrival =
   string.match(terms, '^(%a+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+)$')
 local lock = load(lock_of_keys(name), token)
-local due = outbox_key(lock.inboxes, 'due')
 if arrival == '0' then arrival = now_us end
 
 if use('ZSCORE', lock.queue, token) then return 'queued ' .. arrival end
@@ -43,9 +42,8 @@ redis.call('HSET', outbox_key(lock.inboxes, 'messages'), token, table.concat({
   MESSAGE_FORMAT, capacity, weight, lease, moment(starts), moment(expires), kind, #name, #payload,
   name .. payload .. text }, ' '))
 if lock.holder then
-  use('ZADD', due, now + sender, token)
   use('HSET', outbox_key(lock.inboxes, 'arrivals'), token, arrival)
-  return 'granted ' .. arrival .. ' ' .. redis.call('ZSCORE', due, token)
+  return 'granted ' .. arrival .. ' ' .. claim_message(lock.inboxes, token, sender)
 end
 
 -- Grants follow the capacity of the latest caller.
@@ -58,9 +56,8 @@ use('ZADD', lock.queue, arrival, token)
 redis.call('PERSIST', lock.queue)
 
 grant_to_waiters(lock)
-if use('ZSCORE', due, token) then
-  redis.call('ZADD', due, now + sender, token)
-  return 'granted ' .. arrival .. ' ' .. redis.call('ZSCORE', due, token)
+if use('ZSCORE', outbox_key(lock.inboxes, 'due'), token) then
+  return 'granted ' .. arrival .. ' ' .. claim_message(lock.inboxes, token, sender)
 end
 plan_look(lock)
 return 'queued ' .. arrival
