@@ -359,14 +359,16 @@ class Value:
             return
         key = os.getpid(), self.slot.manager.alias, self.slot.lock_name
         ended = threading.Event()
-        first = _waits.setdefault(key, ended)
-        if first is not ended:
-            first.wait(_seconds_until(deadline))
-            return
         try:
-            _run(self._wait_as_reader(deadline))
+            first = _waits.setdefault(key, ended)
+            if first is ended:
+                _run(self._wait_as_reader(deadline))
+            else:
+                first.wait(_seconds_until(deadline))
         finally:
-            del _waits[key]
+            # Also after an interrupt, or the next callers would wait for this one for ever.
+            if _waits.get(key) is ended:
+                del _waits[key]
             ended.set()
 
     async def await_together(self, deadline: float | None) -> None:
