@@ -30,9 +30,9 @@ logger = logging.getLogger("django_redislock")
 NOT_STORED = "retry", "retry_policy", "serializer", "declare", "exchange", "headers"
 """Arguments of a publication that are stored in another form, or that the publisher knows."""
 
-
 SALT = "django_redislock.celery.ordered"
-"""A program that can write to the database of the locks must not be able to send any task."""
+"""For the signature of a stored message. Without one, a program that can write to the database of
+the locks could send any task."""
 
 
 class StoringProducer:

@@ -60,9 +60,8 @@ logger = logging.getLogger("django_redislock")
 FOLLOWER_OPTIONS = ("link", "link_error", "chord", "chain", "group_id", "reply_to")
 """Options by which other tasks depend on the result of this message."""
 
-
 _warned: set[str] = set()
-"""The names of the tasks for which that warning was logged."""
+"""The names of the tasks for which it was logged that their own lock refuses their next run."""
 
 MIN_EXPIRY_SECONDS = 0.001
 """A message that has expired already. 0 means that it does not expire."""

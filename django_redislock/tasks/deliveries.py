@@ -81,6 +81,8 @@ class Action(StrEnum):
     RUN_LATER = "runs later"
     TAKE_OVER = "takes the lock over"
     IGNORE = "is ignored"
+    """Not in the tables: the result backend decides about a message that may have begun before."""
+
     POLICY = "`on_conflict`"
     """The conflict policy decides."""
 
