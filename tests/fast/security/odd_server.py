@@ -1,59 +1,55 @@
 """A server that speaks the protocol of Redis, and replies to each script with the same bytes."""
 
-import asyncio
+import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from socketserver import StreamRequestHandler, ThreadingTCPServer
 from threading import Thread
+
+
+class _Server(ThreadingTCPServer):
+    def __init__(self, reply: bytes) -> None:
+        super().__init__(("127.0.0.1", 0), _Client)
+        self.reply = reply
+        self.accepted: list[socket.socket] = []
+
+    def process_request(self, request, client_address) -> None:
+        self.accepted.append(request)
+        super().process_request(request, client_address)
+
+
+class _Client(StreamRequestHandler):
+    server: _Server
+
+    def handle(self) -> None:
+        with suppress(OSError, EOFError):  # the client is gone
+            while command := _read_command(self.rfile):
+                is_script = command[0].upper() in (b"EVAL", b"EVALSHA")
+                self.wfile.write(self.server.reply if is_script else b"+OK\r\n")
 
 
 @contextmanager
 def odd_server(reply: bytes) -> Iterator[int]:
-    """Run the server in a thread, and yield its port."""
-    loop = asyncio.new_event_loop()
-    thread = Thread(target=loop.run_forever)
-    thread.start()
-
-    writers: set[asyncio.StreamWriter] = set()
-
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writers.add(writer)
+    """Run the server in threads, and yield its port."""
+    with _Server(reply) as server:
+        thread = Thread(target=server.serve_forever, args=(0.02,))
+        thread.start()
         try:
-            while command := await _read_command(reader):
-                is_script = command[0].upper() in (b"EVAL", b"EVALSHA")
-                writer.write(reply if is_script else b"+OK\r\n")
-                await writer.drain()
-        except OSError:  # the client is gone
-            pass
+            yield server.server_address[1]
         finally:
-            writers.discard(writer)
-            writer.close()
-
-    async def stop() -> None:
-        server.close()
-        for writer in list(writers):
-            writer.close()
-        # What serves the clients ends with its connection.
-        rest = asyncio.all_tasks() - {asyncio.current_task()}
-        await asyncio.gather(*rest, return_exceptions=True)
-
-    start = asyncio.start_server(serve, "127.0.0.1", 0)
-    server = asyncio.run_coroutine_threadsafe(start, loop).result()
-    try:
-        yield server.sockets[0].getsockname()[1]
-    finally:
-        asyncio.run_coroutine_threadsafe(stop(), loop).result()
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join()
-        loop.close()
+            server.shutdown()
+            thread.join()
+            for client in server.accepted:
+                with suppress(OSError):  # it is closed
+                    client.shutdown(socket.SHUT_RDWR)
 
 
-async def _read_command(reader: asyncio.StreamReader) -> list[bytes]:
-    try:
-        count = int((await reader.readuntil(b"\r\n"))[1:])
-        words = []
-        for _ in range(count):
-            length = int((await reader.readuntil(b"\r\n"))[1:])
-            words.append((await reader.readexactly(length + 2))[:-2])
-    except asyncio.IncompleteReadError:
-        return []
-    return words
+def _read_command(file) -> list[bytes]:
+    return [file.read(_number(file) + 2)[:-2] for _ in range(_number(file))]
+
+
+def _number(file) -> int:
+    line = file.readline()
+    if not line:
+        raise EOFError
+    return int(line[1:])
