@@ -1,6 +1,5 @@
 """Run `manage.py locks` in this process, as a subprocess, or on a pseudo-terminal."""
 
-import asyncio
 import fcntl
 import os
 import pty
@@ -13,9 +12,8 @@ import sys
 import termios
 import threading
 import time
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager, redirect_stderr, redirect_stdout, suppress
-from html import unescape
+from collections.abc import Sequence
+from contextlib import redirect_stderr, redirect_stdout, suppress
 from io import StringIO
 from typing import IO, NamedTuple, Self, TextIO
 
@@ -23,11 +21,6 @@ import psutil
 import pyte
 import pytest
 from django.core.management import call_command, load_command_class
-from rich.cells import cell_len
-from textual.pilot import Pilot
-
-from django_redislock import locks
-from django_redislock.management.watch_app import WatchApp
 
 from .tools import ROOT, wait_until
 
@@ -107,66 +100,6 @@ def call_on_terminal(*arguments: str, columns: int = 80, **environment: str) -> 
             patch.setenv(name, value)
         call_command("locks", *arguments, stdout=out)
     return out.getvalue()
-
-
-PART_OF_PICTURE = re.compile(r'<text [^>]*-r\d+" x="([\d.]+)" y="([\d.]+)"[^>]*>([^<]*)<')
-CELL_WIDTH = 12.2
-"""Of a character in the pictures of rich."""
-
-
-class Screen:
-    """The full screen of `locks watch`, without a terminal."""
-
-    def __init__(self, pilot: Pilot[None]) -> None:
-        self._pilot = pilot
-        self.app = pilot.app
-
-    @property
-    def text(self) -> str:
-        """The lines of the screen, read from textual's own picture of it."""
-        lines: dict[float, str] = {}
-        for x, y, part in PART_OF_PICTURE.findall(self.app.export_screenshot()):
-            line = lines.get(float(y), "")
-            gap = round(float(x) / CELL_WIDTH) - cell_len(line)
-            lines[float(y)] = line + " " * gap + unescape(part).replace("\xa0", " ")
-        return "\n".join(lines[y].rstrip() for y in sorted(lines))
-
-    async def shows(self, pattern: str) -> str:
-        """Return all text as soon as a part of it matches, within 20 seconds."""
-        deadline = time.monotonic() + 20
-        await self._pilot.pause()
-        while not re.search(pattern, text := self.text, re.MULTILINE):
-            assert time.monotonic() < deadline, f"no {pattern!r} in time:\n{text}"
-            await self._pilot.pause(0.02)
-        return text
-
-    async def ends(self) -> None:
-        while self.app.is_running:
-            await self._pilot.pause(0.02)
-
-    async def press(self, *keys: str) -> None:
-        await self._pilot.press(*keys)
-
-
-@asynccontextmanager
-async def watch_screen(
-    *, columns: int = 100, rows: int = 24, interval: float = 0.1
-) -> AsyncIterator[Screen]:
-    """Run the full screen of `locks watch` without a terminal."""
-    app = WatchApp(locks, None, interval)
-    async with app.run_test(size=(columns, rows), notifications=True) as pilot:
-        yield Screen(pilot)
-
-
-def draw(*, as_svg: bool = False, **options: float) -> str:
-    """Return what the full screen of `locks watch` shows after the first read."""
-
-    async def first() -> str:
-        async with asyncio.timeout(60), watch_screen(**options) as screen:
-            text = await screen.shows(r"\. On \w+, every ")
-            return screen.app.export_screenshot(title="manage.py locks watch") if as_svg else text
-
-    return asyncio.run(first())
 
 
 class Terminal:

@@ -22,7 +22,7 @@ from django.contrib import admin, messages
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.contrib.admin.options import IncorrectLookupParameters
 from django.contrib.admin.utils import quote
-from django.contrib.admin.views.main import ORDER_VAR, PAGE_VAR
+from django.contrib.admin.views.main import PAGE_VAR
 from django.core.exceptions import BadRequest, ImproperlyConfigured, PermissionDenied
 from django.core.paginator import Paginator
 from django.db import DatabaseError, InterfaceError, connections, router, transaction
@@ -56,8 +56,6 @@ logger = logging.getLogger("django_redislock")
 LOG_ERRORS = (DatabaseError, InterfaceError, ValueError)
 """Errors of a log table that takes no entry. PostgreSQL's driver raises `ValueError` for a NUL."""
 
-COLUMNS_KEY = "redislock_columns"  # in the session: the columns that the user has chosen
-
 MAX_QUERY_CHARACTERS = 8_000
 """The length of the query of an address. A page repeats the query in each of its links."""
 
@@ -83,7 +81,7 @@ def with_unavailable_page(view: Callable[..., HttpResponse]) -> Callable[..., Ht
 
 @admin.register(ActiveLock)
 class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
-    list_display = (columns.NAME, *columns.CHOICES)
+    list_display = (*columns.COLUMNS, columns.ALIAS)
     sortable_by = list_display  # type: ignore[assignment]
     action_checkbox = staticmethod(columns.CHECKBOX)  # type: ignore[assignment]
     list_filter = FILTERS
@@ -122,8 +120,7 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         return may and self.has_view_permission(request, obj)
 
     def get_queryset(self, request: HttpRequest) -> LockQuerySet:  # type: ignore[override]
-        """Return the locks that the user may see. A subclass can narrow it by `filter()`,
-        `exclude()` and `none()`; lookups can use `name` and `using`, the cache alias."""
+        """Return the locks that the user may see. A subclass can narrow it by `where()`."""
         every = LockQuerySet(lambda: read_locks(request, self.list_max).rows)
         if type(self).has_view_permission is admin.ModelAdmin.has_view_permission:
             return every
@@ -148,24 +145,15 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         return LockChangeList
 
     def get_list_display(self, request: HttpRequest) -> Any:
-        """Return the columns that the user has chosen for the session."""
-        chosen = request.session.get(COLUMNS_KEY)
-        has_several = len(shown_aliases(request, self._visible(request))) > 1
-        first = columns.FIRST_SHOWN if has_several else columns.FIRST_SHOWN[:-1]
-        names = chosen if isinstance(chosen, list) else first
-        return [columns.NAME, *[each for each in columns.CHOICES if each.__name__ in names]]
+        """Return the columns. Only a list with several cache aliases names them."""
+        if len(shown_aliases(request, self._visible(request))) > 1:
+            return self.list_display
+        return columns.COLUMNS
 
     @with_unavailable_page
     def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
         if request.method == "POST":
             self._require_release(request)
-        elif "columns" in request.GET:
-            known = {each.__name__ for each in columns.CHOICES}
-            request.session[COLUMNS_KEY] = sorted(known & {*request.GET.getlist("columns")})
-            query = request.GET.copy()
-            for name in ("columns", ORDER_VAR):  # an order counts the columns by place
-                query.pop(name, None)
-            return HttpResponseRedirect(self._list_url(query.urlencode()))
         context = {"title": capfirst(self.opts.verbose_name_plural), **(extra_context or {})}
         return super().changelist_view(request, context)
 

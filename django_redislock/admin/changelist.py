@@ -10,7 +10,6 @@ from operator import attrgetter
 from typing import Any
 
 from django.contrib.admin import SimpleListFilter
-from django.contrib.admin.utils import label_for_field
 from django.contrib.admin.views.main import ChangeList
 from django.core.exceptions import ImproperlyConfigured
 from django.core.paginator import EmptyPage, Paginator
@@ -154,7 +153,7 @@ def checked(model_admin: Any, queryset: Any) -> LockQuerySet:
         return queryset
     raise ImproperlyConfigured(
         f"{type(model_admin).__name__}.get_queryset() must return super().get_queryset(request),"
-        " narrowed by filter(), exclude() or none()."
+        " narrowed by where()."
     )
 
 
@@ -173,10 +172,6 @@ class LockChangeList(ChangeList):
         self.failures = [failure_text(*each) for each in self.reading.failures]
         # The number of all locks that match would include hidden ones.
         self.is_narrowed = bool(self.root_queryset.tests)
-        self.column_choices = [
-            (each.__name__, label_for_field(each, self.model), each in self.list_display)
-            for each in columns.CHOICES
-        ]
         super().get_results(request)
         for row in self.result_list:
             row.cells = columns.cells(row)

@@ -42,9 +42,8 @@ def cells(row: ActiveLock) -> SimpleNamespace:
         name=format_html("{}", name),  # Django strips the spaces of a text that is not safe
         state=render_to_string(f"{TEMPLATES}/state_cell.html", {"row": row, "state": row.state}),
         waiters=0,
-        kind=row.info.kind,
         using=", ".join(row.aliases) if row.shares else row.using,
-        **dict.fromkeys(("lease", "age", "holder", "task", "fencing_token")),
+        **dict.fromkeys(("lease", "age", "holder", "task")),
     )
     if row.info.waiters:
         longest = row.info.longest_wait
@@ -80,7 +79,6 @@ def cells(row: ActiveLock) -> SimpleNamespace:
             task_id,
             Truncator(task_id).chars(SHORT_ID_CHARACTERS),
         )
-    found.fencing_token = str(holding.fence_token)
     return found
 
 
@@ -93,21 +91,16 @@ def _column(name: str, label: str | Promise) -> Column:
 
 CHECKBOX = _column("checkbox", SafeString('<input type="checkbox" id="action-toggle">'))
 
-NAME = _column("name", _("name"))
-
-CHOICES = (
+COLUMNS = (
+    _column("name", _("name")),
     _column("state", pgettext_lazy("of a lock", "state")),
     _column("lease", pgettext_lazy("of a lock", "lease")),
     _column("waiters", pgettext_lazy("of a lock", "waiters")),
     _column("age", pgettext_lazy("of a lock", "age")),
     _column("holder", pgettext_lazy("of a lock", "holder")),
     _column("task", pgettext_lazy("of a lock", "task")),
-    _column("fencing_token", _("fencing token")),
-    _column("kind", pgettext_lazy("of a lock", "kind")),
-    _column("using", _("cache alias")),
 )
-"""All columns except the name, which is always the first. Columns about problems come before
-columns about identity."""
+"""The columns, those about problems before those about identity."""
 
-FIRST_SHOWN = ("state", "lease", "waiters", "age", "holder", "task", "using")
-"""The columns that are shown until a user chooses some. The last needs several aliases."""
+ALIAS = _column("using", _("cache alias"))
+"""The column that is shown if there are several cache aliases."""

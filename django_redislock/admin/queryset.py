@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
-from operator import attrgetter, contains, eq
+from operator import attrgetter
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,27 +17,6 @@ from ..snapshots import Holding
 from ..text import holder_text, task_text
 
 LockTest = Callable[[ActiveLock], bool]
-
-FIELDS = {"pk": "name", "name": "name", "using": "using"}
-"""The fields of a lookup, each with the attribute of `ActiveLock` that it reads."""
-
-LOOKUPS: Mapping[str, Callable[[str, Any], bool]] = {
-    "exact": eq,
-    "in": lambda text, values: text in values,
-    "contains": contains,
-    "startswith": str.startswith,
-    "endswith": str.endswith,
-    "iexact": lambda text, value: text.casefold() == value.casefold(),
-    "icontains": lambda text, value: value.casefold() in text.casefold(),
-    "istartswith": lambda text, value: text.casefold().startswith(value.casefold()),
-    "iendswith": lambda text, value: text.casefold().endswith(value.casefold()),
-}
-
-COMBINATIONS: Mapping[str, Callable[[list[bool]], bool]] = {
-    Q.AND: all,
-    Q.OR: any,
-    Q.XOR: lambda found: sum(found) % 2 == 1,
-}
 
 
 def _of_holder(value: Callable[[Holding], Any]) -> Callable[[ActiveLock], Any]:
@@ -52,8 +31,6 @@ SORT_KEYS: Mapping[str, Callable[[ActiveLock], Any]] = {
     "age": _of_holder(lambda holding: -holding.acquired_at.timestamp()),
     "holder": _of_holder(holder_text),
     "task": _of_holder(lambda holding: task_text(holding) or None),
-    "fencing_token": _of_holder(attrgetter("fence_token")),
-    "kind": attrgetter("info.kind"),
     "using": attrgetter("using"),
 }
 """The values by which the columns are sorted. None comes last in both directions."""
@@ -62,8 +39,7 @@ SORT_KEYS: Mapping[str, Callable[[ActiveLock], Any]] = {
 class LockQuerySet:
     """The locks that a user may see: the part of Django's `QuerySet` that fits a list.
 
-    A lookup can use `name` (or `pk`) and `using`, the cache alias. It is evaluated in Python.
-    A query set is lazy, and finds its locks at most once.
+    It is lazy, and finds its locks at most once.
     """
 
     model = ActiveLock
@@ -91,22 +67,21 @@ class LockQuerySet:
 
     distinct = all
 
-    def filter(self, *args: Any, **lookups: Any) -> LockQuerySet:
-        """Return the locks that match all the lookups, too. Raise `FieldError` if one is not
-        supported."""
-        condition = Q(*filter(None, args), **lookups)
-        return self.where(_test_of(condition)) if condition else self
+    def filter(self, *conditions: Q, pk__in: Sequence[str] | None = None) -> LockQuerySet:
+        """Return these locks, or those with the names in `pk__in`. Django's list calls this with
+        the lookups of the address, and then with the rows that the user has selected.
 
-    def exclude(self, *args: Any, **lookups: Any) -> LockQuerySet:
-        """Return the locks that do not match all the lookups."""
-        return self.filter(~Q(*filter(None, args), **lookups))
-
-    def none(self) -> LockQuerySet:
-        """Return no locks."""
-        return self.filter(name__in=())
+        Raises:
+            FieldError: The address has a lookup. The filters of the list are tests.
+        """
+        if any(conditions):
+            raise FieldError("Locks cannot be filtered by lookups. Use where().")
+        if pk__in is None:
+            return self
+        return self.where(lambda lock: lock.name in pk__in)
 
     def where(self, test: LockTest) -> LockQuerySet:
-        """Return the locks that pass the test, too."""
+        """Return the locks for which `test(lock)` is true, too."""
         return LockQuerySet(lambda: [*filter(test, self.rows)], (*self.tests, test))
 
     def matches(self, lock: ActiveLock) -> bool:
@@ -141,30 +116,3 @@ def _ordered(rows: list[ActiveLock], columns: Sequence[str]) -> list[ActiveLock]
         unknown = [row for row in rows if key(row) is None]
         rows = sorted(known, key=key, reverse=column.startswith("-")) + unknown
     return rows
-
-
-def _test_of(condition: Any) -> LockTest:
-    """Return the test of a `Q` object, or of one of its lookups.
-
-    Raises:
-        FieldError: A lookup is not supported.
-    """
-    if isinstance(condition, tuple):
-        return _test_of_lookup(*condition)
-    tests = [*map(_test_of, condition.children)]
-    if not tests:  # as in Django, also if it is negated
-        return lambda lock: True
-    combine = COMBINATIONS[condition.connector]
-    return lambda lock: combine([test(lock) for test in tests]) is not condition.negated
-
-
-def _test_of_lookup(lookup: str, value: Any) -> LockTest:
-    field, _, name = lookup.partition("__")
-    test = LOOKUPS.get(name or "exact")
-    if field not in FIELDS or test is None:
-        fields, lookups = ", ".join(FIELDS), ", ".join(LOOKUPS)
-        raise FieldError(
-            f"Locks cannot be filtered by {lookup!r}. Fields: {fields}. Lookups: {lookups}."
-        )
-    expected = tuple(value) if name == "in" else value  # an iterator can be read only once
-    return lambda lock: test(getattr(lock, FIELDS[field]), expected)

@@ -4,7 +4,6 @@ import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, replace
 from datetime import datetime
-from difflib import get_close_matches
 from typing import Any
 
 from django.core.management.base import BaseCommand
@@ -20,7 +19,6 @@ from ..lock_state import (
     was_extended,
     was_renewed,
 )
-from ..manager import LockManager
 from ..snapshots import Event, Holding, LockInfo, Waiter
 from ..text import (
     age,
@@ -36,9 +34,6 @@ from .output import write_table
 
 HEADER = ("NAME", "STATE", "KIND", "HOLDER", "TASK", "AGE", "LEFT", "WAITERS", "FENCE")
 EVENT_HEADER = ("AT", "OUTCOME", "NAME", "HELD", "WAITED", "HOLDER", "TASK", "FENCE")
-
-KNOWN_NAMES, MAX_SUGGESTIONS = 1000, 3
-"""How many names are compared with an unknown one, and how many are suggested."""
 
 OUTCOMES = ("released", "passed", "expired", "lost", "forced", "killed", "refused", "skipped")
 """How an event can have ended; see `Event.outcome`."""
@@ -140,13 +135,3 @@ def hold_text(name: str, holding: Holding) -> str:
     held = f"{verb} by {holder_and_task_text(holding)} for {short_duration(age(holding))}"
     warning = "STALE, " if state is STALE else ""
     return f"{printable(name)} ({token}, {held}; {warning}{renewal_text(holding)})"
-
-
-def similar_names_text(manager: LockManager, name: str) -> str:
-    """Return a question that suggests names of locks, or an empty string."""
-    names = [info.name for info in manager.page(stop=KNOWN_NAMES).infos]
-    names += [event.name for event in manager.history(limit=KNOWN_NAMES)]
-    similar = [each for each in names if name.lower() in each.lower()]
-    similar += get_close_matches(name, names, MAX_SUGGESTIONS, 0.7)
-    shown = [printable(each) for each in dict.fromkeys(similar) if each != name][:MAX_SUGGESTIONS]
-    return f". Did you mean {' or '.join(shown)}?" if shown else ""

@@ -21,7 +21,7 @@ from ..subcommands import SUBCOMMANDS
 
 class Command(BaseCommand):
     help = (
-        "List, inspect, watch and release locks."
+        "List, inspect and release locks."
         " Exit status: 0 success; 1 the lock is not held, or was not released; 2 wrong usage."
     )
     # A failing check of another app must not prevent a look at the locks.

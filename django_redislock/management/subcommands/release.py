@@ -17,7 +17,7 @@ from ...manager import LockManager
 from ...snapshots import Holding, LockInfo
 from ...text import age, any_of, error_text, printable
 from ..arguments import NOT_DONE, USAGE, duration, name, pattern
-from ..formatting import hold_text, similar_names_text
+from ..formatting import hold_text
 from ..output import checked_output
 
 HELP = "Force-release locks. This does not stop their holders."
@@ -101,7 +101,7 @@ def matching_holds(
     for each in missing:
         reason = "has no holder that matches"
         if each not in named:
-            reason = f"is not held{similar_names_text(manager, each)}"
+            reason = "is not held"
         failures.append(f"{printable(each)} {reason}")
 
 

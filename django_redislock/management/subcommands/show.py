@@ -61,8 +61,7 @@ def run(command: BaseCommand, manager: LockManager, options: dict[str, Any]) -> 
             write(quorum_text())
         write_history(command, history)
     if not (info or history):
-        similar = formatting.similar_names_text(manager, name)
-        raise CommandError(f"{printable(name)} is not held, and has no history{similar}")
+        raise CommandError(f"{printable(name)} is not held, and has no history")
 
 
 def write_lock(command: BaseCommand, info: LockInfo, found: Advice) -> None:

@@ -14,7 +14,7 @@ from django.contrib.admin.models import LogEntry
 
 from django_redislock import locks
 from django_redislock.admin import ActiveLockAdmin
-from django_redislock.admin.columns import CHOICES
+from django_redislock.admin.columns import COLUMNS
 from django_redislock.manager import LockManager
 from django_redislock.text import age
 from tests.lock_tools import commands, start, waiting
@@ -212,9 +212,8 @@ def test_each_column_sorts_both_ways(other, hold, viewer):
     for number, name in enumerate("bca"):
         hold(name, timeout=30 + number)
         wait_until(lambda name=name: age(locks.get(name).first) > 0)
-    columns = ["name", *(each.__name__ for each in CHOICES)]
-    expected = {"name": "abc", "lease": "bca", "fencing_token": "bca", "age": "acb"}
-    viewer.get(LIST, {"columns": columns})
+    columns = [each.__name__ for each in COLUMNS]
+    expected = {"name": "abc", "lease": "bca", "age": "acb"}
 
     for place, column in enumerate(columns):
         up, down = listed(viewer, o=place), listed(viewer, o=f"-{place}")
@@ -237,22 +236,6 @@ def test_stale_locks_and_those_with_waiters_come_first(redis_server, hold, wait,
     states = dict(each.rsplit(" ", 1) for each in choices(page, "state"))
     assert (states["stale"], states["late"], states["held"]) == ("(1)", "(1)", "(2)")
     assert choices(viewer.get(LIST, {"q": "a"}), "state")[0] == "stale (1)"
-
-
-# Columns
-
-
-def test_columns_are_chosen_by_a_plain_form(hold, viewer):
-    hold("x")
-
-    chosen = viewer.get(LIST, {"columns": ["", "kind", "age", "no"], "q": "x", "o": "3"})
-    page = viewer.get(chosen.url)
-
-    assert chosen.url == f"{LIST}?q=x"
-    shown = re.findall(r'<t[dh] class="field-(\w+)">', text_of(page))
-    assert shown == ["name", "age", "kind"]
-    assert '<input type="checkbox" name="columns" value="kind" checked>' in text_of(page)
-    assert '<input type="checkbox" name="columns" value="task">' in text_of(page)
 
 
 # Several aliases

@@ -214,12 +214,6 @@ def test_confirmation_counts_locks_holders_and_stale_holders(hold, redis_server,
     assert (done.returncode, done.stderr) == (1, "Nothing was released.\n")
 
 
-def test_unknown_name_suggests_similar_ones(hold):
-    hold("qzx:42")  # no other test uses it, so the history suggests nothing else
-
-    assert "qzx is not held. Did you mean qzx:42?" in run("release", "qzx").stderr
-
-
 def test_dry_run_releases_nothing(hold):
     hold("x")
 

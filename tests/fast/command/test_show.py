@@ -220,21 +220,6 @@ def test_the_next_step_spares_holders_that_may_be_running(redis_server, nothing_
     assert "Some renewals are overdue.\n1 of 2 holders has not renewed its lease" in shown
 
 
-def test_unknown_name_suggests_similar_ones(empty_history, hold):
-    hold("invoice:42")
-    hold('sync:region="eu"')
-    with locks.lock("Report"):
-        pass
-
-    def suggested(name):
-        return run("show", name).stderr.partition("Did you mean ")[2]
-
-    assert suggested("invoice") == "invoice:42?\n"
-    assert suggested("sync:region=eu") == 'sync:region="eu"?\n'
-    assert suggested("report") == "Report?\n"
-    assert suggested("zebra") == ""
-
-
 @pytest.mark.parametrize("format", ["text", "json"])
 def test_show_of_an_unknown_lock_is_exit_1(empty_history, format):
     done = run("show", "no\u202esuch", "--format", format)

@@ -12,7 +12,6 @@ from django.test import Client
 
 from django_redislock import locks
 from django_redislock.admin.addresses import page_address
-from tests.commands import draw
 from tests.pages import DASHBOARD, LIST, text_of
 
 Look = Callable[[], str]
@@ -31,7 +30,6 @@ def ways_to_see(name: str, client: Client) -> Iterator[tuple[str, Look]]:
     yield "locks show", lambda: command("show", name)
     yield "locks show as JSON", lambda: as_json("show", name)
     yield "locks release", lambda: command("release", "--all", "--dry-run")
-    yield "locks watch, full screen", drawn
     for address in (LIST, f"{LIST}?q=*", f"{LIST}?o=1.-2", DASHBOARD, page_of(name)):
         yield address, lambda address=address: page(client, address)
 
@@ -82,8 +80,3 @@ def _refuse(constant: str) -> NoReturn:
 
 async def _actives() -> list[Any]:
     return [info async for info in locks.aactive()]
-
-
-def drawn() -> str:
-    """Return the text on the full screen."""
-    return draw(columns=120, rows=40)

@@ -13,7 +13,6 @@ from .browser import Tab
 from .pages import LIST, ask_to_release, path_of
 from .shop import NOW, SHOWN, busy_shop
 from .timed_server import TimedServer
-from .watch_picture import watch_svg
 
 IMAGES = ROOT / "docs" / "images"
 
@@ -88,12 +87,6 @@ def _is_well_made(tab: Tab, picture: bytes) -> None:
     assert serious_violations(tab) == []
     assert not tab.scrolls_sideways()
     assert tab.complaints() == []
-
-
-def test_pictures_of_locks_watch(server, folder: Path) -> None:
-    picture = watch_svg()
-    assert SHOWN in picture
-    folder.joinpath("locks-watch.svg").write_text(picture)
 
 
 def test_the_docs_have_a_picture_of_each() -> None:

@@ -32,14 +32,13 @@ REPEAT_SECONDS = 5
 """Time until the next interrupt. Python ignores an interrupt in a ``__del__``."""
 
 ENDLESS = {
-    "locks watch": "",
     "worker": "celery@",
     "beat": "celery beat",
     "runserver": "Quit the server",
 }
 """Commands that run until they are interrupted, each with the output that shows its begin."""
 
-HERE = re.compile(r"python manage\.py locks (?!run|watch)[^|&;<>]*(#.*)?$")
+HERE = re.compile(r"python manage\.py locks (?!run)[^|&;<>]*(#.*)?$")
 """A command that needs neither a shell nor another process."""
 
 COMMAND = re.compile(r"^\$ ((?:.*\\\n)*.*)\n?((?:(?!\$ ).*\n?)*)", re.MULTILINE)
