@@ -1,9 +1,11 @@
 """`locks run`: run a command while a lock is held, and end it if the lock is lost."""
 
+import os
 import signal
-import time
+import subprocess
 from argparse import Namespace
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from types import FrameType
@@ -23,7 +25,6 @@ from ...signals import lock_waiting
 from ...text import error_text, printable, short_duration
 from ...tokens import new_stored_token
 from ..arguments import NOT_DONE, duration, exit_status, lease, name
-from ..child_process import ChildProcess, signal_handler
 from ..formatting import hold_text
 
 HELP = "Run a command while a lock is held, and stop it if the lock is lost."
@@ -33,6 +34,11 @@ LOST = 75
 
 SIGNALLED = 128
 """Added to the number of a signal, the exit status of a process that the signal ended."""
+
+NOT_EXECUTABLE, NOT_FOUND = 126, 127
+"""The exit statuses of a shell if it cannot run a command."""
+
+FORWARDED = (signal.SIGTERM, signal.SIGINT)
 
 POLL_SECONDS = 0.1
 """Between two checks of the lock and the command. A signal is forwarded at once."""
@@ -47,9 +53,9 @@ def add_arguments(parser: CommandParser) -> None:
         " [--using A] -- COMMAND..."
     )
     parser.epilog = (
-        "Exit status: of the command, 128 + n for signal n; 126 it cannot be executed, 127 not"
-        f" found; {LOST} the lock was lost; 1 the lock was not acquired, or Redis is unreachable;"
-        " 2 wrong usage."
+        f"Exit status: of the command, {SIGNALLED} + n for signal n; {NOT_EXECUTABLE} it cannot be"
+        f" executed, {NOT_FOUND} not found; {LOST} the lock was lost; 1 the lock was not acquired,"
+        " or Redis is unreachable; 2 wrong usage."
     )
     parser.add_argument("name", type=name, metavar="NAME", help="The lock's name.")
     help_text = "The lease, renewed while the command runs; default: REDISLOCK_TIMEOUT."
@@ -82,6 +88,21 @@ def run(command: BaseCommand, manager: LockManager, options: dict[str, Any]) -> 
         raise SystemExit(status)
 
 
+@contextmanager
+def signal_handler(handle: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+    """Handle the signals of `FORWARDED`, in the main thread.
+
+    Signals that this process ignores stay ignored, as a shell wants it for a background job.
+    """
+    handled = [each for each in FORWARDED if signal.getsignal(each) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, handle) for number in handled}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler or signal.SIG_DFL)
+
+
 class LockedCommand:
     """A command, and the lock that it runs under."""
 
@@ -103,7 +124,10 @@ class LockedCommand:
         if self.is_waiting:
             self.is_waiting = False
             raise SystemExit(SIGNALLED + number)
-        self.signals.put(number)
+        # Ctrl-C reaches the command as well, because it is in the same process group.
+        is_from_keyboard = number == signal.SIGINT and any(map(os.isatty, (0, 1, 2)))
+        if not is_from_keyboard:
+            self.signals.put(number)
 
     def on_waiting(self, **about: object) -> None:
         self.say(f"Waiting for {self.holder_text()}")
@@ -140,42 +164,47 @@ class LockedCommand:
         return hold_text(self.name, held) if held else printable(self.name)
 
     def run_command(self) -> int:
-        child = ChildProcess(
-            self.options["argv"],
-            REDISLOCK_NAME=self.name,
-            REDISLOCK_FENCE_TOKEN=str(self.lock.fence_token),
-        )
+        """Run the command under the lock, and return its exit status."""
+        fence_token = str(self.lock.fence_token)
+        own = {"REDISLOCK_NAME": self.name, "REDISLOCK_FENCE_TOKEN": fence_token}
+        argv = self.options["argv"]
+        try:
+            child = subprocess.Popen(argv, env=os.environ | own, close_fds=False)  # noqa: S603
+        except OSError as error:
+            self.say(f"locks run: {argv[0]!r}: {error.strerror}")
+            is_missing = isinstance(error, FileNotFoundError | NotADirectoryError)
+            return NOT_FOUND if is_missing else NOT_EXECUTABLE
         try:
             return self.supervise(child)
         except BaseException:
-            child.send(signal.SIGKILL)
+            child.kill()
             raise
 
-    def supervise(self, child: ChildProcess) -> int:
-        """Forward signals until the command, and all that must end with it, have ended."""
-
-        def forward_next() -> None:
+    def supervise(self, child: subprocess.Popen[bytes]) -> int:
+        """Forward signals until the command ends. End it if the lock is lost."""
+        while child.poll() is None:
+            if self.lock.lost:
+                self.end(child)
+                break
             with suppress(Empty):
-                child.forward(self.signals.get(timeout=POLL_SECONDS))
+                child.send_signal(self.signals.get(timeout=POLL_SECONDS))
+        if child.returncode < 0:
+            return SIGNALLED - child.returncode
+        return child.returncode
 
-        while (status := child.poll()) is None and not self.lock.lost:
-            forward_next()
-        is_lost, grace = self.lock.lost, self.options["grace"]
-        if not is_lost and status is not None and status >= 0:
-            return status
-        # A process that a signal killed cannot have ended its children.
-        child.send(signal.SIGTERM, signal.SIGCONT)  # a stopped process cannot handle SIGTERM
-        kill_at = time.monotonic() + grace
-        if is_lost:
-            self.say(
-                f"{printable(self.name)} was lost: the command got SIGTERM, and will be killed "
-                f"after {short_duration(grace)}"
-            )
-        while child.is_running() and time.monotonic() < kill_at:
-            forward_next()
-        if child.is_running():
-            child.send(signal.SIGKILL)
-        return LOST if is_lost else SIGNALLED - child.wait()
+    def end(self, child: subprocess.Popen[bytes]) -> None:
+        """Send SIGTERM to the command, and SIGKILL if it has not ended in time."""
+        grace = self.options["grace"]
+        child.terminate()
+        self.say(
+            f"{printable(self.name)} was lost: the command got SIGTERM, and will be killed "
+            f"after {short_duration(grace)}"
+        )
+        try:
+            child.wait(grace)
+        except subprocess.TimeoutExpired:
+            child.kill()
+            child.wait()
 
     def release(self, status: int) -> int:
         """Release the lock, and return the exit status."""
