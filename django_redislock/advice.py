@@ -31,8 +31,8 @@ from .lock_state import (
     state_of_holding,
     was_extended,
 )
-from .snapshots import Holder, Holding, LockInfo
-from .text import age, printable, read_at, short_duration
+from .snapshots import Holding, LockInfo
+from .text import age, printable, process_text, read_at, short_duration
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,11 +252,6 @@ def _unrenewed(holders: Sequence[Holding]) -> Answer:
             "%(left)s unless it is renewed then."
         )
     return head, text % values
-
-
-def process_text(holder: Holder) -> str:
-    """Return ``host:pid``."""
-    return printable(f"{holder.host or '?'}:{holder.pid or '?'}")
 
 
 def sentences(texts: Iterable[str]) -> str:

@@ -14,13 +14,13 @@ from django.contrib.admin import AdminSite
 from django.http import HttpRequest
 from django.utils.translation import pgettext
 
-from ..advice import advice, process_text
+from ..advice import advice
 from ..conf import conf
 from ..lock_state import current_holds
 from ..manager import LockManager, locks
 from ..models import ActiveLock
 from ..snapshots import Event, Holder, Holding, LockInfo, Waiter
-from ..text import clock_text, read_at
+from ..text import clock_text, process_text, read_at
 from .holders import shown_holders
 from .reading import Alias, aliases_of, ask_all
 from .tasks import can_be_revoked, result_links, shown_task

@@ -23,6 +23,13 @@ def add_pattern(parser: CommandParser) -> None:
     parser.add_argument("pattern", nargs="?", type=pattern, metavar="PATTERN", help=help_text)
 
 
+def add_process(parser: CommandParser) -> None:
+    help_text = (
+        "Only holders in this process, as HOST:PID, but not the tasks that it has only sent."
+    )
+    parser.add_argument("--process", type=process, metavar="HOST:PID", help=help_text)
+
+
 def add_format(parser: CommandParser, *formats: str) -> None:
     """Add ``--format``. The first of the formats is the default."""
     help_text = "%(default)s, for people (the default); the others, for programs, have all fields."
@@ -48,8 +55,16 @@ def between(lowest: float, highest: float, parse: Callable[[str], float], text: 
     return number
 
 
+def parse_process(text: str) -> str:
+    host, _, pid = text.rpartition(":")
+    if not (host and pid.isdecimal()):
+        raise ValueError(f"invalid process {text!r}. Use HOST:PID, as in the column HOLDER.")
+    return text
+
+
 name = argument(partial(check_name, argument="NAME"))
 pattern = argument(partial(check_name, argument="PATTERN"))
+process = argument(parse_process)
 duration = argument(parse_duration)
 lease = argument(lambda text: validators.lease("the lease", parse_duration(text)))
 limit = argument(partial(between, 1, MAX_ROWS, int))

@@ -1,14 +1,16 @@
 """`locks list`: a table of the active locks, or JSON."""
 
+from collections.abc import Iterable
 from heapq import nsmallest
 from itertools import count
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandParser
 
-from ...lock_state import urgency
+from ...lock_state import process_of, urgency
 from ...manager import LockManager
-from ..arguments import add_format, add_pattern, limit
+from ...snapshots import LockInfo
+from ..arguments import add_format, add_pattern, add_process, limit
 from ..formatting import HEADER, lock_cells, lock_facts, write_json
 from ..output import write_table
 
@@ -20,13 +22,17 @@ HELP = "List the active locks: stale locks first, then the longest waits."
 
 def add_arguments(parser: CommandParser) -> None:
     add_pattern(parser)
+    add_process(parser)
     add_format(parser, "table", "json")
     help_text = f"At most the first N locks; default: {DEFAULT_ROWS:,} in a table, all in JSON."
     parser.add_argument("--limit", type=limit, metavar="N", help=help_text)
 
 
 def run(command: BaseCommand, manager: LockManager, options: dict[str, Any]) -> None:
-    infos, limit, read = manager.active(options["pattern"]), options["limit"], count()
+    infos: Iterable[LockInfo] = manager.active(options["pattern"])
+    if process := options["process"]:
+        infos = (info for info in infos if process in map(process_of, info.holders))
+    limit, read = options["limit"], count()
     if options["format"] == "json":
         first = nsmallest(limit, infos, key=urgency) if limit else infos
         write_json(command, map(lock_facts, first))
@@ -38,11 +44,11 @@ def run(command: BaseCommand, manager: LockManager, options: dict[str, Any]) -> 
         styles = ["ERROR" if info.is_stale else "" for info in shown]
         write_table(command, [HEADER, *map(lock_cells, shown)], *styles)
     else:
-        command.stdout.write(no_locks_text(options["pattern"]))
+        command.stdout.write(no_locks_text(options["pattern"] or process))
     if more := next(read) - len(shown):
         text = f"and {more:,} more. Give a PATTERN, a larger --limit, or --format json."
         command.stdout.write(text)
 
 
-def no_locks_text(pattern: str | None) -> str:
-    return "No active lock matches." if pattern else "No active locks."
+def no_locks_text(selection: str | None) -> str:
+    return "No active lock matches." if selection else "No active locks."

@@ -12,11 +12,11 @@ from django.template.defaultfilters import pluralize
 from redis.exceptions import RedisError
 
 from ...advice import quorum_text
-from ...lock_state import STALE, LockState, is_queued, state_of_holding
+from ...lock_state import STALE, LockState, is_queued, process_of, state_of_holding
 from ...manager import LockManager
 from ...snapshots import Holding, LockInfo
 from ...text import age, any_of, error_text, printable
-from ..arguments import NOT_DONE, USAGE, duration, name, pattern
+from ..arguments import NOT_DONE, USAGE, add_process, duration, name, pattern
 from ..formatting import hold_text
 from ..output import checked_output
 
@@ -52,6 +52,7 @@ def add_arguments(parser: CommandParser) -> None:
     parser.add_argument("--older-than", type=duration, metavar="D", help=help_text)
     help_text = "Only holders on this host, but not the tasks that it has only sent."
     parser.add_argument("--host", metavar="H", help=help_text)
+    add_process(parser)
     help_text = "Only holders that run this task: its name, a pattern of names, or its id."
     parser.add_argument("--task", type=pattern, metavar="T", help=help_text)
     parser.add_argument("--stale", action="store_true", help="Only stale holders.")
@@ -63,9 +64,10 @@ def add_arguments(parser: CommandParser) -> None:
 
 
 def run(command: BaseCommand, manager: LockManager, options: dict[str, Any]) -> None:
-    filters = "names", "pattern", "all", "host", "task", "stale", "token"
+    filters = "names", "pattern", "all", "host", "process", "task", "stale", "token"
     if options["older_than"] is None and not any(map(options.get, filters)):
-        text = "Give NAMEs, --pattern, --older-than, --host, --task, --stale, --token or --all."
+        text = "Give NAMEs, --pattern, --older-than, --host, --process, --task, --stale, --token"
+        text += " or --all."
         raise CommandError(text, returncode=USAGE)
     failures: list[str] = []
     found = matching_holds(manager, options, failures)
@@ -112,6 +114,7 @@ def matches(holding: Holding, options: dict[str, Any]) -> bool:
         options["token"] in (None, holding.token, holding.stored_token)
         # A queued task runs on no host yet.
         and (host is None or (holder.host == host and not is_queued(holding)))
+        and (options["process"] is None or process_of(holding) == options["process"])
         and (task is None or any(map(any_of((task,)).match, tasks)))
         and (not options["stale"] or holding.is_stale)
         and (older_than is None or age(holding) > older_than)

@@ -1,5 +1,6 @@
 """`manage.py locks release`."""
 
+import os
 import re
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -171,11 +172,12 @@ def test_new_holder_is_not_released(hold, monkeypatch):
     assert new[0].owned()
 
 
-def test_release_by_host_task_or_stale_renewal(hold, redis_server):
+def test_release_by_host_process_task_or_stale_renewal(hold, redis_server):
     hold("stuck", timeout=90)
     postpone(redis_server, "stuck", seconds=60)
     hold("alive")
     host = locks.get("alive").holder.host
+    process = f"{host}:{os.getpid()}"
 
     def matching(*arguments):
         lines = call("release", *arguments, "--dry-run").splitlines()
@@ -188,9 +190,12 @@ def test_release_by_host_task_or_stale_renewal(hold, redis_server):
         assert matching("--host", host) == {"stuck", "alive", "by:task"}
         assert matching("--host", host, "--pattern", "a*") == {"alive"}
         assert matching("--host", "elsewhere") == set()
+        assert matching("--process", process) == {"stuck", "alive", "by:task"}
+        assert matching("--process", f"{host}:1") == set()
         assert matching("--stale", "--task", "sync") == set()
     with held_by_task("sent", metadata={"queued": True}):
         assert matching("--host", host) == {"stuck", "alive"}
+        assert matching("--process", process) == {"stuck", "alive"}
     named = run("release", "alive", "--stale", "--noinput")
     assert (named.returncode, named.stderr) == (
         1,
@@ -212,6 +217,14 @@ def test_confirmation_counts_locks_holders_and_stale_holders(hold, redis_server,
 
     assert prompts == ["Release 2 locks with 3 holders (1 stale)? [y/N] "]
     assert (done.returncode, done.stderr) == (1, "Nothing was released.\n")
+
+
+@pytest.mark.parametrize("process", ["web-1", "web-1:", ":311", "web-1:x"])
+def test_a_process_is_host_and_pid(process):
+    done = run("release", "--process", process)
+
+    assert done.returncode == 2
+    assert f"invalid process '{process}'. Use HOST:PID" in done.stderr
 
 
 def test_dry_run_releases_nothing(hold):
