@@ -304,6 +304,7 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
             is_running=any(state.code not in ("cooldown", "queued") for state in states),
             several_aliases=len(locks.everywhere()) > 1,
             changes=check.changed,
+            queues=holders.queue_texts(check),
             notes=[*notes, quorum_text()] if check.has_quorum else notes,
             release_max=self.release_max,
             more=max(len(shown) - self.release_max, 0),
