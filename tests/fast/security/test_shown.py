@@ -18,7 +18,7 @@ from tests.pages import DASHBOARD, LIST, text_of
 from .forging import INFO, key_of, texts
 from .fuzzing import fuzzed
 from .html import read
-from .looking import as_json, command, drawn, page, page_of
+from .looking import as_json, command, page, page_of
 
 pytestmark = pytest.mark.django_db
 
@@ -138,7 +138,6 @@ def outputs(name):
     yield command("list")
     yield command("show", name)
     yield command("history")
-    yield drawn()
     yield command("release", name, "--dry-run")
 
 
