@@ -9,7 +9,7 @@
 #   make soak                    all faults at once for 10 minutes; no resource may grow
 #   make mutants                 plant faults into the Python code; the fast tests find each of them
 #   make coverage                the branches of the core that the fast tests run
-#   make lint                    ruff, and the check of the project's English
+#   make lint                    ruff
 #   make types                   mypy, the order of the layers, and the types that users see
 #   make docs                    build the documentation
 #   make clients                 locks with redis-py 5, 6, 7 and 8, with and without hiredis
@@ -74,6 +74,7 @@ clients: $(VENV)/.test.installed
 cases: $(VENV)/.test.installed
 	$(BIN)/python -m pytest -n 2 --dist loadgroup -p tests.full.workers.cases_table --cases docs/evidence/results/cases.md \
 		tests/full/workers/test_cases.py $(ARGS)
+	$(BIN)/python -m tests.full.workers.table_of_deliveries
 
 screenshots: $(VENV)/.test.installed
 	$(BIN)/python -m pytest -p tests.full.browser.screenshots --screenshots docs/images \
@@ -95,7 +96,6 @@ coverage: $(VENV)/.test.installed $(VENV)/.coverage.installed
 lint: $(VENV)/.lint.installed
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
-	$(BIN)/python -m tools.prose
 
 format: $(VENV)/.lint.installed
 	$(BIN)/ruff check --fix

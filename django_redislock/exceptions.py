@@ -43,6 +43,10 @@ class LockNotAcquired(LockError):
     whose block has run.
     """
 
+    expires_in: float | None = None
+    """The seconds until the lease of the first holder expires, at the time of the error. None if
+    unknown. A holder that is alive renews its lease, or releases the lock earlier."""
+
 
 class LockNotOwnedError(LockError, redis.LockNotOwnedError):
     """The caller does not hold the lock, or no longer holds it."""

@@ -61,6 +61,10 @@ class Keys:
         locks, and the prefix of the history."""
         return self.index, self._key("lock:"), self._key("history:")
 
+    def last_runs(self, name: str) -> str:
+        """Return the hash of the last runs of a schedule, whose leader holds the lock `name`."""
+        return self._key(f"beat:{name}")
+
     @lru_cache(maxsize=256)  # noqa: B019  objects with the same prefix are equal
     def of(self, name: str) -> LockKeys:
         """Return the keys of a lock."""

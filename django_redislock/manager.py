@@ -1,25 +1,28 @@
 """The lock manager: creates, lists, inspects and releases the locks of one cache alias."""
 
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from functools import partial
-from typing import TypeVar, Unpack
+from typing import Any, ParamSpec, TypeVar, Unpack, overload
 
 from django.core.cache import caches
 from django.core.exceptions import ImproperlyConfigured
 from django.db import DEFAULT_DB_ALIAS
 from redis.exceptions import ConnectionError
 
-from . import validators
+from . import caching, validators
 from .backends import servers
+from .caching import CachedFunction, CacheOptions
 from .conf import conf
 from .engine import history, protocol, queries
 from .engine.operations import Flow
 from .engine.registry import leases_of
 from .engine.runners import arun, run
 from .engine.timing import REPLY_TIMEOUT_SECONDS
+from .guards import BUSY_STATUS, Guard, GuardOptions
 from .health import Health, examine, ping, unreached
 from .identity import Owner, current_owner
 from .keys import Keys
+from .leader import AsyncTerm, AsyncTerms, LeaderOptions, Term, Terms
 from .lock_types import (
     Atomic,
     LockOptions,
@@ -37,8 +40,11 @@ from .names import check_name, check_names, matcher, short_repr
 from .redaction import without_secrets
 from .signals import lock_force_released
 from .snapshots import Event, LockInfo, Page, Rates, Waiter
+from .text import printable
 from .validators import Seconds
 
+P = ParamSpec("P")
+R = TypeVar("R")
 T = TypeVar("T")
 
 KINDS = tuple(each.kind for each in (Mutex, Semaphore, ReadLock, Quorum))
@@ -229,6 +235,176 @@ class LockManager:
         options["release_on_commit"] = validators.database("using_db", using_db) or False
         return Atomic(self.lock(name, **options), using_db)
 
+    def leader(self, name: str, **options: Unpack[LeaderOptions]) -> Terms:
+        """Iterate over the terms of office of a leader, of which there is one at a time.
+
+        ``for term in locks.leader("poller")`` runs its body while this process leads. `Term` is
+        the held lock. The end of the body steps down and stands again, behind the candidates that
+        wait. ``break`` and exceptions step down and end the loop. While the loop runs in the main
+        thread, SIGTERM raises `SystemExit`, unless your program handles the signal itself.
+
+        Args:
+            name: The lock's name.
+            timeout: The lease in seconds. If the leader dies, another one leads after this time.
+                None means ``REDISLOCK_TIMEOUT``.
+            blocking_timeout: The maximum wait for each term in seconds. None waits without a
+                limit. Then the loop also survives outages of Redis, once it has reached Redis.
+            max_hold: The maximum duration of a term in seconds. None means no limit.
+            min_replicas: As for `lock()`.
+            metadata: As for `lock()`. ``{"role": "leader"}`` is added.
+            on_lost: A function that is called with the term if the leader is deposed, as for
+                `lock()`.
+
+        Raises:
+            TypeError: An option has the wrong type or is unknown.
+            ValueError: An option has an invalid value.
+        """
+        return Terms(Term(self._server, name, **options))
+
+    def aleader(self, name: str, **options: Unpack[LeaderOptions]) -> AsyncTerms:
+        """Async version of `leader()`, for ``async for``."""
+        return AsyncTerms(AsyncTerm(self._server, name, **options))
+
+    @overload
+    def get_or_set(
+        self,
+        key: str,
+        default: Callable[[], T],
+        timeout: Seconds | None,
+        **options: Unpack[CacheOptions],
+    ) -> T: ...
+    @overload
+    def get_or_set(
+        self, key: str, default: T, timeout: Seconds | None, **options: Unpack[CacheOptions]
+    ) -> T: ...
+    def get_or_set(
+        self, key: str, default: Any, timeout: Seconds | None, **options: Unpack[CacheOptions]
+    ) -> Any:
+        """Return a value from a cache. If it is missing, one caller computes it for all.
+
+        A hit costs one `get()` of the cache and no lock. On a miss, one caller on all machines
+        computes and stores the value, and the others get it as soon as it is stored. None is a
+        value. An exception of `default` is raised in its caller and not stored, and then the next
+        waiter computes. If the lock was lost during the computation, the value is returned and not
+        stored. If Redis is unreachable, the value is computed without a lock.
+
+        Args:
+            key: The key in the cache.
+            default: A callable that returns the value, or the value itself.
+            timeout: The seconds until the value expires. None means never.
+            cache: The cache alias that stores the value. Any backend will do.
+            stale: For how many more seconds an expired value is returned while one caller computes
+                a new one. The cache then stores a list with the value and its expiry.
+            blocking_timeout: The maximum wait for the computation of another caller, in seconds.
+                None waits without a limit.
+            lease: The lease of the lock in seconds, as `timeout` of `lock()`. If the process that
+                computes dies, another caller computes after this time. None means
+                ``REDISLOCK_TIMEOUT``.
+            version: The version of the key. None means the version of the cache.
+
+        Raises:
+            LockNotAcquired: The value was not computed within `blocking_timeout`.
+            LockError: The computation asks for its own value.
+            TypeError: An argument has the wrong type, or `default` returns a coroutine or a
+                generator.
+            ValueError: An argument has an invalid value.
+        """
+        return caching.get_or_set(self, key, default, timeout, options)
+
+    @overload
+    async def aget_or_set(
+        self,
+        key: str,
+        default: Callable[[], Awaitable[T]],
+        timeout: Seconds | None,  # noqa: ASYNC109  of the value, not of the call
+        **options: Unpack[CacheOptions],
+    ) -> T: ...
+    @overload
+    async def aget_or_set(
+        self,
+        key: str,
+        default: Callable[[], T],
+        timeout: Seconds | None,  # noqa: ASYNC109
+        **options: Unpack[CacheOptions],
+    ) -> T: ...
+    @overload
+    async def aget_or_set(
+        self,
+        key: str,
+        default: T,
+        timeout: Seconds | None,  # noqa: ASYNC109
+        **options: Unpack[CacheOptions],
+    ) -> T: ...
+    async def aget_or_set(
+        self,
+        key: str,
+        default: Any,
+        timeout: Any,  # noqa: ASYNC109
+        **options: Unpack[CacheOptions],
+    ) -> Any:
+        """Async version of `get_or_set()`. `default` can be a coroutine function."""
+        return await caching.aget_or_set(self, key, default, timeout, options)
+
+    def cached(
+        self,
+        key: str | Callable[..., str],
+        timeout: Seconds | None,
+        **options: Unpack[CacheOptions],
+    ) -> Callable[[Callable[P, R]], CachedFunction[P, R]]:
+        """Return a decorator that caches the results of a function as `get_or_set()` does.
+
+        The function can be a coroutine function. The decorated function has the methods
+        `invalidate()` and `ainvalidate()`, which take the arguments of a call.
+
+        Args:
+            key: The key in the cache, with fields such as ``{currency}`` that get their values
+                from the arguments of the call; or a function that takes these arguments and
+                returns the key.
+            timeout: The seconds until a result expires. None means never.
+            **options: The options of `get_or_set()`.
+
+        Raises:
+            django.core.exceptions.ImproperlyConfigured: The key has a field that is not a
+                parameter of the function, or no field although the function has parameters.
+        """
+
+        def decorate(function: Callable[P, R]) -> CachedFunction[P, R]:
+            return CachedFunction(function, self, key, timeout, options)
+
+        return decorate
+
+    def guard(
+        self,
+        name: str,
+        *,
+        status: int = BUSY_STATUS,
+        retry_after: Seconds | None = None,
+        on_busy: Callable[..., Any] | None = None,
+        **options: Unpack[GuardOptions],
+    ) -> Guard:
+        """Return a decorator for views: while a request holds the lock, others are refused.
+
+        It decorates a sync or async view, a method of a class-based view, and a view of Django
+        REST framework. A request with the method OPTIONS passes without the lock. With
+        ``ATOMIC_REQUESTS``, the lock is held until the commit. A synchronous view that streams
+        its response holds the lock until the response is closed.
+
+        Args:
+            name: The lock's name, with fields that get their values from the arguments of the
+                view, such as ``{pk}`` and ``{request.user.pk}``.
+            status: The status of the response to a request that is refused.
+            retry_after: The seconds in its header ``Retry-After``. None means the seconds until
+                the lease of the holder expires, from 1 to 60.
+            on_busy: A view that makes that response. It gets the arguments of the guarded view.
+            **options: The options of `lock()`, except `blocking`. With `blocking_timeout`, a
+                request waits for the lock.
+
+        Raises:
+            TypeError: An option has the wrong type or is unknown.
+            ValueError: An option has an invalid value.
+        """
+        return Guard(self, name, status, retry_after, on_busy, options)
+
     def assert_held(self, name: str) -> None:
         """Check that this thread, task or greenlet holds a lock, without a request to Redis.
 
@@ -373,7 +549,14 @@ class LockManager:
         """Async version of `rates()`."""
         return await self._arun(history.rates(self._keys))
 
-    def force_release(self, name: str, token: str | None = None, *, user: object = None) -> int:
+    def force_release(
+        self,
+        name: str,
+        token: str | None = None,
+        *,
+        by: object = None,
+        reason: str | None = None,
+    ) -> int:
         """Force-release a lock, and return how many holders lost it.
 
         This does not stop a holder. It notices the loss at its next renewal: `lost` becomes true
@@ -384,16 +567,24 @@ class LockManager:
             name: The lock's name.
             token: A lock token. Only the holder with this token loses the lock. None means all
                 holders.
-            user: The user who releases the lock, for the signal `lock_force_released`.
+            by: Who releases the lock, such as a user. The history has its text, and the signal
+                `lock_force_released` the object.
+            reason: Why, in at most 500 characters. It is in the history, too.
         """
-        return self._send_force_released(name, self._run(self._force(name, token)), user)
+        tokens = self._run(self._force(name, token, by, reason))
+        return self._send_force_released(name, tokens, by, reason)
 
     async def aforce_release(
-        self, name: str, token: str | None = None, *, user: object = None
+        self,
+        name: str,
+        token: str | None = None,
+        *,
+        by: object = None,
+        reason: str | None = None,
     ) -> int:
         """Async version of `force_release()`."""
-        tokens = await self._arun(self._force(name, token))
-        return self._send_force_released(name, tokens, user)
+        tokens = await self._arun(self._force(name, token, by, reason))
+        return self._send_force_released(name, tokens, by, reason)
 
     def release_for(
         self, name: str, token: str, *, at_least_for: Seconds = 0, killed: bool = False
@@ -445,12 +636,18 @@ class LockManager:
                 was_held = True
         return was_held
 
-    def _force(self, name: str, token: str | None) -> Flow[tuple[str, ...]]:
+    def _force(
+        self, name: str, token: str | None, by: object, reason: str | None
+    ) -> Flow[tuple[str, ...]]:
         keys = self._keys.of(check_name(name))
         chosen = None if token is None else validators.reported_token("token", token)
-        return protocol.force_release(keys, chosen)
+        who = "" if by is None else str(by)[: validators.MAX_BY_CHARACTERS]
+        why = validators.reason("reason", reason)
+        return protocol.force_release(keys, chosen, printable(who), printable(why))
 
-    def _send_force_released(self, name: str, tokens: tuple[str, ...], user: object) -> int:
+    def _send_force_released(
+        self, name: str, tokens: tuple[str, ...], by: object, reason: str | None
+    ) -> int:
         if tokens:
             signal_dispatch.send(
                 lock_force_released,
@@ -458,7 +655,8 @@ class LockManager:
                 using=self.alias,
                 name=name,
                 tokens=tokens,
-                user=user,
+                by=by,
+                reason=reason,
             )
         return len(tokens)
 

@@ -190,6 +190,11 @@ class Template:
         self._fields = [self._check_field(*each) for each in fields]
         self._fixed = None if self._fields else check_name(self._text.format(), argument)
 
+    @property
+    def has_fields(self) -> bool:
+        """Whether the name depends on the arguments of the call."""
+        return bool(self._fields)
+
     def of_call(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
         """Return the valid name for a call.
 
@@ -207,10 +212,13 @@ class Template:
             if name not in values:
                 raise ValueError(f"{self._label} needs {name!r}, which this call does not have")
         try:
-            text = self._text.format_map(values)
+            text = self._format(self._text, values)
         except (LookupError, AttributeError, TypeError, ValueError) as error:
             raise ValueError(f"{self._label} cannot be filled from this call: {error}") from error
         return fit_name(text) or check_name("", f"{self._label} as filled")
+
+    def _format(self, text: str, values: Mapping[str, Any]) -> str:
+        return text.format_map(values)
 
     def _check_field(self, field: str, spec: str) -> str:
         name, *attributes = _INDEX.sub("", field).split(".")

@@ -78,8 +78,8 @@ lock_force_released = Signal()
 """A lock was force-released.
 
 Arguments: `sender` (the class of the manager), `using` (the cache alias), `name`, `tokens` (a
-tuple of the lock tokens of the holders that lost the lock), `user` (the user who released the
-lock, or None).
+tuple of the lock tokens of the holders that lost the lock), `by` (who released the lock, such as a
+user, or None), `reason` (a text, or None).
 """
 
 task_skipped = Signal()

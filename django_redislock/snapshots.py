@@ -159,7 +159,7 @@ class LockInfo:
     two holders)."""
 
     waiters: int
-    """The number of waiters with a recent heartbeat."""
+    """The number of waiters with a recent heartbeat, and of tasks that wait without a process."""
 
     longest_wait: float
     """The seconds for which the first of these waiters had waited, at the time of the snapshot. 0
@@ -215,6 +215,15 @@ class Waiter(_Described):
     metadata: Mapping[str, Any]
     """The metadata of the waiter. Untrusted."""
 
+    stored_token: str = field(default="", repr=False)
+    """The token of a task that waits in the queue without a process. To release it removes the
+    task from the queue. Empty for any other waiter."""
+
+    @property
+    def is_stored(self) -> bool:
+        """Whether this is a task that was sent with ``on_conflict="queue"``."""
+        return bool(self.stored_token)
+
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Event(_Described):
@@ -263,6 +272,12 @@ class Event(_Described):
 
     metadata: Mapping[str, Any]
     """The metadata of the holder. Untrusted."""
+
+    by: str = ""
+    """Who force-released the lock, if that was said. Untrusted."""
+
+    reason: str = ""
+    """Why the lock was force-released, if that was said. Untrusted."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,8 @@ MAX_LEASE_SECONDS = 10 * 365 * 24 * 3600.0
 MAX_METADATA_CHARACTERS = 4096
 MAX_METADATA_LEVELS = 50
 MAX_COUNT = 1_000_000
+MAX_BY_CHARACTERS = 150
+MAX_REASON_CHARACTERS = 500
 
 _TOKEN = re.compile("[!-9;-~]{1,128}")
 
@@ -219,6 +221,19 @@ def reported_token(argument: str, value: object) -> str:
     to release such a record.
     """
     return str.__str__(value) if isinstance(value, str) else token(argument, value)
+
+
+def reason(argument: str, value: object) -> str:
+    """Return the reason of a force-release, or an empty text for None."""
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        raise TypeError(f"{argument} must be a str or None, got {short_repr(value)}")
+    if len(value) > MAX_REASON_CHARACTERS:
+        raise ValueError(
+            f"{argument} must have at most {MAX_REASON_CHARACTERS} characters, got {len(value)}"
+        )
+    return value
 
 
 def metadata(argument: str, value: object) -> dict[str, Any]:

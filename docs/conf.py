@@ -37,8 +37,10 @@ nitpick_ignore_regex = [
     (r"py:.*", r"(celery|collections|datetime|django|models|prometheus_client|redis)\..*"),
     # The exceptions in "Raises" sections of docstrings.
     (r"py:exc", r"\w+"),
+    (r"py:class", r"django_redislock\.models\.ActiveLock"),
     # Type variables and aliases, which autodoc knows only by their names.
-    (r"py:class", r"([\w.]+\.)?[FMPR]"),
+    (r"py:class", r"([\w.]+\.)?[FMPQRSTV]"),
+    (r"py:obj", r"typing\.~[PQ]"),
     (r"py:class", r"Seconds"),
     (r"py:class", r"django_redislock\.fencing\.HeldLock"),
     (r"py:class", r"django_redislock\.lock_types\.options\.MoreOptions"),

@@ -2,11 +2,14 @@
 
 import json
 import os
+from importlib.util import find_spec
 
 from testproject.settings import *  # noqa: F403  they are all wanted
 from testproject.settings import DATABASES, INSTALLED_APPS
 
 INSTALLED_APPS = [*INSTALLED_APPS, "tests.fencing"]
+if find_spec("django_celery_beat"):
+    INSTALLED_APPS.append("django_celery_beat")
 
 # A file and not memory: Celery's workers and other processes read and write it too.
 DATABASES["default"]["TEST"] = {"NAME": DATABASES["default"]["NAME"]}

@@ -1,1 +1,1 @@
-"""``make scale``: the load that one server carries, and a Cluster."""
+"""``make scale``: the load that one server carries, and three."""

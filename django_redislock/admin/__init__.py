@@ -36,6 +36,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 from redis.exceptions import RedisError
 
+from .. import validators
 from ..advice import quorum_text, sentences
 from ..lock_state import is_queued, state_of_holding
 from ..manager import LockManager, locks
@@ -307,11 +308,13 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
             queues=holders.queue_texts(check),
             notes=[*notes, quorum_text()] if check.has_quorum else notes,
             release_max=self.release_max,
+            reason_max=validators.MAX_REASON_CHARACTERS,
             more=max(len(shown) - self.release_max, 0),
             seen=json.dumps([each for each, _holding in check.held]),
         )
 
     def _release(self, request: HttpRequest, shown: Sequence[ShownHolder]) -> HttpResponse:
+        reason = request.POST.get("reason", "").strip()[: validators.MAX_REASON_CHARACTERS] or None
         check = holders.check_holders(shown, self._may_release(request))
         released: list[ShownHolder] = []
         for number, (holder, holding) in enumerate(check.held):
@@ -334,7 +337,7 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
             )
             try:
                 found = holder.manager.force_release(
-                    holder.name, holding.stored_token, user=request.user
+                    holder.name, holding.stored_token, by=request.user, reason=reason
                 )
             except RedisError as error:
                 self._warn(request, holders.failure_text(alias, error, is_release=True))

@@ -113,13 +113,15 @@ class SlotOwner:
         """Find out in the background which node has which slots, because a node failed."""
         # In a thread, because the node that is asked first may be the one that does not respond.
         if not (self._refreshing and self._refreshing.is_alive()):
-            self._refreshing = threading.Thread(target=self._read_slots, daemon=True)
-            self._refreshing.start()
+            refreshing = threading.Thread(target=self._read_slots, daemon=True)
+            refreshing.start()
+            self._refreshing = refreshing  # not before, because other threads join it
 
     def _await_refresh(self) -> None:
         # redis-py 5 and 6 close connections during a refresh, also those that others use.
-        if self._refreshing:
-            self._refreshing.join(REFRESH_WAIT_SECONDS)
+        refreshing = self._refreshing
+        if refreshing:
+            refreshing.join(REFRESH_WAIT_SECONDS)
 
     def _read_slots(self) -> None:
         with suppress(Exception):

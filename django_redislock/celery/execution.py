@@ -10,18 +10,28 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, NoReturn, cast
 
-from celery import Task
+from celery import Task, exceptions
 from celery.app.autoretry import add_autoretry_behaviour
-from celery.exceptions import Ignore, Reject, Retry
+from celery.exceptions import Ignore, Reject
 from celery.states import REVOKED, SUCCESS
+from redis.exceptions import RedisError
 
 from django_redislock import clock
+from django_redislock.engine.outages import is_outage
 from django_redislock.identity import complete_id
 from django_redislock.introspection import reject_deferred_result
 from django_redislock.lock_types import BaseLock
 from django_redislock.snapshots import Holding
 from django_redislock.tasks.conflict import Conflict
-from django_redislock.tasks.execution import Execution
+from django_redislock.tasks.deliveries import (
+    MAY_HAVE_BEGUN,
+    MAY_RUN_ALREADY,
+    Action,
+    Delivery,
+    Holder,
+)
+from django_redislock.tasks.execution import Execution, runs_under
+from django_redislock.tasks.policies import Retry
 from django_redislock.tasks.single import TaskCall
 
 from . import board
@@ -30,11 +40,13 @@ from .message import (
     CONFLICTS,
     DUPLICATE,
     Message,
+    Progress,
     call_of,
     queue_seconds,
     returns_to_queue,
     single_of,
 )
+from .ordered import send_due
 from .results import AGAIN as MAY_STORE_LATER
 from .results import ended_queue_lock
 from .skipped import record_skip
@@ -53,18 +65,22 @@ class CeleryExecution(Execution):
     slot: board.Slot | None = None
     """The slot of its lock on the board."""
 
+    took_over_queue_lock = False
+    """Whether the task still had the queue lock that it got before it was sent."""
+
     kept_until = 0.0
     """Until when the lock must be kept for a message that the task has sent in its own place."""
 
     def __init__(self, call: TaskCall, message: Message) -> None:
-        message.has_started = True  # also if the lock has no valid name
+        message.advance(Progress.STARTED)  # also if the lock has no valid name
         super().__init__(call)
-        self.message, self.task, self.must_run = message, message.task, message.must_run
-        self.can_run_later = message.has_queue and not message.is_duplicate and not self.is_inside
-        # In a mode with separate locks, the queued task runs after the running one.
-        must_run_later = self.must_run or self.options.locking.separate
-        self.must_run_later = must_run_later and self.can_run_later
-        """Whether the task is sent again if its lock is not free, with any `on_conflict`."""
+        self.message = message
+        self.task = message.task
+        self.claim = message.claim
+        self.conflicts = message.conflicts
+        # A call inside the instance that holds the lock would wait for itself.
+        is_inside = runs_under(self.alias, self.name)
+        self.delivery = Delivery.CALLED if is_inside else message.delivery
 
     def run(self) -> Any:
         """Run the function under its locks, or do what `on_conflict` says."""
@@ -75,6 +91,8 @@ class CeleryExecution(Execution):
             if self.slot and self.slot.pid == os.getpid():  # not if another process took it, too
                 self.slot.pid = 0
             self.message.execution = None
+            if self.options.policy.stores:
+                send_due(self.task.app, self.single.manager)
 
     def keep_lock_for(self, task_name: str, body: Any, headers: Any) -> None:
         """Keep the lock for a message that the task has sent in its own place, if it needs it."""
@@ -99,29 +117,48 @@ class CeleryExecution(Execution):
 
     def _prepare_queue_lock(self) -> Conflict | None:
         message, name = self.message, self.queue_lock_name
-        if message.is_replaceable and self._has_ended(REVOKED):
+        if self._is_ignored_after(REVOKED):
             logger.info("Replaced task ignored: task=%s", self.call)
             raise Ignore("A newer task has replaced this one")
         # The arguments can have changed since it was sent.
         if message.queue_lock and message.queue_lock != name:
             self.single.release_queue_lock(message.queue_lock, self.call)
-        if not message.is_duplicate:
+        if message.delivery is not Delivery.DUPLICATE:
             return None
         holder = message.headers[DUPLICATE]
         return Conflict(self.call, name, complete_id(holder) if isinstance(holder, str) else None)
 
     def _call_function(self) -> Any:
         call, function = self.call, self.single.function
-        if self.message.may_have_run and self._has_ended(SUCCESS):
+        # The second copy of a stored message finds its queue lock taken over by the first one.
+        is_copy_possible = self.delivery in MAY_HAVE_BEGUN or not self.took_over_queue_lock
+        if is_copy_possible and self._is_ignored_after(SUCCESS):
             logger.info("Redelivered task ignored, it has already succeeded: task=%s", call)
             raise Ignore("The task has already succeeded")
         # An eager retry runs at once, so it must come after the release.
-        if self.options.holds_on_retry and self.message.has_queue:
+        if self.options.holds_on_retry and not self.task.request.is_eager:
             function = with_autoretry(self.task, function)
         return reject_deferred_result(self.single.function, function(*call.args, **call.kwargs))
 
     def _acquire_or_conflict(self, lock: BaseLock) -> Conflict | None:
-        """Acquire the lock, unless the task has to run later.
+        """Acquire the lock, unless the task has to run later."""
+        if self._action(Holder.OTHER, lock.name) is Action.RUN_LATER:
+            lock.on_conflict = Retry.recorded_as  # for the history: it is not skipped
+        if conflict := self._conflict_before(lock):
+            return conflict
+        self.slot = board.show(self.alias, lock.name, lock.timeout, lock.at_least_for)
+        try:
+            conflict = super()._acquire_or_conflict(lock)
+        except RedisError as error:
+            # A task that has waited in order must not fail because Redis restarts.
+            if not (self.options.policy.stores and self.can_run_later and is_outage(error)):
+                raise
+            return Conflict(self.call, lock.name)
+        self.took_over_queue_lock = lock.took_over
+        return conflict
+
+    def _conflict_before(self, lock: BaseLock) -> Conflict | None:
+        """Return the conflict of a task that must not even try to acquire the lock.
 
         An earlier execution of the same message may still run. With `limit` both would run. With
         ``"wait"`` this one would run before the result of the other is known. With ``"skip"`` the
@@ -129,42 +166,39 @@ class CeleryExecution(Execution):
 
         A task does not wait for a queued one, which can need the process in which it would wait.
         """
-        if self.must_run_later:
-            lock.on_conflict = "retry"  # for the history
-        message, would_wait = self.message, self.waits and self.message.has_queue
-        may_run_already = message.is_redelivered or message.is_resent or message.retries
-        if may_run_already or would_wait:
-            conflict = Conflict(self.call, lock.name)
-            conflict.look()
-            if may_run_already and conflict.is_with_running_itself:
-                return conflict
-            is_behind = would_wait and conflict.is_with_queued_tasks(lock.capacity)
-            if is_behind and not self._may_take_over(lock, conflict):
-                self.must_run_later = True
-                return conflict
-        self.slot = board.show(self.alias, lock.name, lock.timeout, lock.at_least_for)
-        return super()._acquire_or_conflict(lock)
+        may_be_copy = self.options.policy.stores and lock.capacity > 1
+        may_run_already = self.delivery in MAY_RUN_ALREADY or may_be_copy
+        would_wait = self._waits and self.can_run_later
+        if not (may_run_already or would_wait):
+            return None
+        conflict = Conflict(self.call, lock.name)
+        conflict.look()
+        if may_run_already and conflict.is_with_running_itself:
+            return conflict
+        is_behind = would_wait and conflict.is_with_queued_tasks(lock.capacity)
+        if is_behind and not self._may_take_over(lock, conflict):
+            conflict.holder = Holder.QUEUED
+            return conflict
+        return None
 
-    def _settle(self, conflict: Conflict) -> Any:
-        message, options = self.message, self.options
-        may_retry = options.on_conflict == "retry" and (
-            options.max_retries is None or message.conflicts < options.max_retries
-        )
-        must_run_later = self.must_run_later and conflict.name == self.name
-        if self.can_run_later and (may_retry or must_run_later or conflict.is_with_itself):
-            self._send_again(conflict)
-        result = super()._settle(conflict)
+    def skip(self, conflict: Conflict) -> None:
+        """Complete the task without running it."""
+        super().skip(conflict)
         record_skip(self.task)
-        return result
 
-    def _send_again(self, conflict: Conflict) -> NoReturn:
+    def run_later(self, conflict: Conflict) -> NoReturn:
+        """Send the message again, to run after `countdown`."""
         message, task = self.message, self.task
         countdown: Any = self.options.countdown
-        if countdown is None:
+        if self.options.policy.stores:
+            countdown = 0  # it waits in the queue of its lock
+        elif countdown is None:
             countdown = back_off(message.conflicts)
-        # An execution that still runs has sent a fresh retry, which has not begun before.
-        is_fresh = message.retries and not message.is_redelivered
-        has_begun = message.may_have_run or (conflict.is_with_itself and not is_fresh)
+        # An execution that still runs has sent a retry, which has not begun before.
+        is_with_other_delivery = (
+            conflict.holder is Holder.ITSELF and self.delivery is not Delivery.RETRY
+        )
+        has_begun = self.delivery in MAY_HAVE_BEGUN or is_with_other_delivery
         headers = {CONFLICTS: message.conflicts + 1, AGAIN: has_begun}
         # Not task.retry(): that counts against the task's own max_retries.
         signature = task.signature_from_request(task.request, countdown=countdown)
@@ -182,7 +216,7 @@ class CeleryExecution(Execution):
             if task.acks_late:
                 raise Reject(error, requeue=True) from error
             raise
-        raise Retry(exc=conflict.error, when=countdown, sig=signature)
+        raise exceptions.Retry(exc=conflict.error, when=countdown, sig=signature)
 
     def _is_terminated(self, error: BaseException) -> bool:
         return isinstance(error, SystemExit) and error.code in TERMINATED
@@ -192,16 +226,19 @@ class CeleryExecution(Execution):
             return 0.0
         if returns_to_queue(self.task, error):
             return self.options.max_queue_seconds
-        if not isinstance(error, Retry):  # a final result is stored next
+        if not isinstance(error, exceptions.Retry):  # a final result is stored next
             self.kept_metadata = {MAY_STORE_LATER: True}
         # With a limit, the message that the task sent before its end may run already.
         may_overlap = error is None and lock.capacity > 1
         return 0.0 if may_overlap else max(0, self.kept_until - clock.now())
 
-    def _has_ended(self, state: str) -> bool:
-        """Return whether an earlier execution of the message has ended with a state, if the result
-        backend knows it."""
-        has_ended, earlier = False, self.message.earlier_result
+    def _is_ignored_after(self, state: str) -> bool:
+        """Return whether the message must not run, because an earlier execution of it has ended
+        with a state, and the result backend knows that."""
+        if state not in self.message.ignored_after:
+            return False
+        has_ended = False
+        earlier = self.message.earlier_result
         with suppress(Exception):  # no id, no result backend, or it is unreachable
             result = earlier or self.task.AsyncResult(self.message.task_id or "")
             has_ended = result.state == state

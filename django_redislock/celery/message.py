@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 from contextlib import suppress
 from contextvars import ContextVar
+from enum import IntEnum
 from inspect import Parameter, ismethod, unwrap
 from typing import TYPE_CHECKING, Any
 
@@ -19,11 +20,13 @@ from celery import Task, signals
 from celery.app.task import Context
 from celery.exceptions import InvalidTaskError, Reject
 from celery.result import AsyncResult
+from celery.states import REVOKED, SUCCESS
 from celery.utils.time import maybe_iso8601, maybe_make_aware
 
 from django_redislock.lock_types import QueueLock
 from django_redislock.manager import locks
 from django_redislock.names import check_name
+from django_redislock.tasks.deliveries import MAY_HAVE_BEGUN, Claim, Delivery
 from django_redislock.tasks.single import Single, TaskCall, marked, queue_lock_token
 from django_redislock.text import error_text, printable
 
@@ -51,10 +54,16 @@ DUPLICATE = "redislock_duplicate"
 """The id of the task, or "", that held the queue lock when this duplicate was sent. A duplicate
 whose result is expected ends without running."""
 
-OURS = (CONFLICTS, AGAIN, QUEUE_LOCK, CACHE, EXPECTED, DUPLICATE)
+ARRIVAL = "redislock_arrival"
+"""When the message came to the queue of its lock, in microseconds, with `on_conflict="queue"`."""
+
+OURS = (ARRIVAL, CONFLICTS, AGAIN, QUEUE_LOCK, CACHE, EXPECTED, DUPLICATE)
 
 MAX_COUNT = 1_000_000
 """The limit of a count in a header. A forged one may be too large to be sent again."""
+
+MAX_ARRIVAL = 10**16
+"""The limit of an arrival. It is in the year 2286."""
 
 MIN_QUEUE_SECONDS = 1.0
 """The least lease of a queue lock, also if the task expires at once."""
@@ -63,6 +72,17 @@ MIN_QUEUE_SECONDS = 1.0
 def single_of(task: Task[..., Any]) -> Single | None:
     """Return how a task runs as a single instance, or None if it does not."""
     return marked(task.run)
+
+
+class Progress(IntEnum):
+    """How far the execution of a message has come."""
+
+    RECEIVED = 0
+    STARTED = 1
+    """The decorated function was called, if only to find that it must not run."""
+
+    SENT_AGAIN = 2
+    """The execution has sent a message with the same id."""
 
 
 class Message:
@@ -74,65 +94,69 @@ class Message:
         request: The request of the message.
     """
 
-    has_started = False
-    """Whether the decorated function was called, if only to find that it must not run."""
-
     execution: CeleryExecution | None = None
     """The call of the decorated function, while it runs."""
-
-    is_sent_again = False
-    """Whether the execution has sent a message with the same id."""
 
     earlier_result: AsyncResult[Any] | None = None
     """The result of an earlier execution of the same message, if it has ended."""
 
     def __init__(self, single: Single, task: Task[..., Any], request: Context) -> None:
-        self.single, self.task = single, task
-        self.headers = headers = _headers_of(request)
+        self.single = single
+        self.task = task
+        self.progress = Progress.RECEIVED
+        self.headers = _headers_of(request)
         """All headers, unchecked, to be passed on if the task is sent again."""
 
         task_id, args, kwargs = request.id, request.args, request.kwargs
         self.task_id = None if task_id is None else str(task_id)  # it can be a UUID
         self.args = tuple(args) if isinstance(args, list | tuple) else ()
         self.kwargs = dict(kwargs) if isinstance(kwargs, dict) else {}
-        delivery = request.delivery_info
-        self.is_redelivered = isinstance(delivery, dict) and bool(delivery.get("redelivered"))
-        self.retries = _count(request.retries)
-
-        self.has_queue = not request.is_eager
-        """Whether a worker received the message, so that the task can run again later."""
-
-        self.conflicts = _count(headers.get(CONFLICTS))
-        self.is_resent = bool(headers.get(AGAIN))
+        self.conflicts = _count(self.headers.get(CONFLICTS))
         self.queue_lock: str | None = None
-        if QUEUE_LOCK in headers:
+        if QUEUE_LOCK in self.headers:
             with suppress(TypeError, ValueError):
-                self.queue_lock = check_name(headers[QUEUE_LOCK])
-        self.is_duplicate = DUPLICATE in headers and single.options.locking.when_sent
-        """Whether the queue lock of another task was found when the message was sent."""
-
-        self.is_expected = bool(
-            headers.get(EXPECTED)
-            or request.chord
-            or request.group
-            or request.chain
-            or request.callbacks
-            or request.errbacks
+                self.queue_lock = check_name(self.headers[QUEUE_LOCK])
+        self.delivery = self._delivery(request)
+        self.claim = self._claim()
+        followers = (
+            *(request.chord, request.group, request.chain),
+            *(request.callbacks, request.errbacks),
         )
+        self.is_expected = bool(self.headers.get(EXPECTED)) or any(followers)
         """Whether other tasks or a caller depend on the result."""
 
-        self.may_have_run = self.is_resent or (self.is_redelivered and bool(task.acks_late))
-        """Whether an earlier execution of the message may have begun. A redelivered message was
-        only fetched by another worker if it is acknowledged early."""
+    def _delivery(self, request: Context) -> Delivery:
+        if DUPLICATE in self.headers and self.single.options.locking.when_sent:
+            return Delivery.DUPLICATE
+        if request.is_eager:
+            return Delivery.CALLED
+        if self.headers.get(AGAIN):
+            return Delivery.SENT_AGAIN
+        info = request.delivery_info
+        if isinstance(info, dict) and info.get("redelivered"):
+            return Delivery.REDELIVERED if self.task.acks_late else Delivery.RETURNED
+        return Delivery.RETRY if _count(request.retries) else Delivery.FIRST
 
-        replaces = single.options.on_conflict == "replace"
-        self.is_replaceable = replaces and self.queue_lock is not None
-        """Whether a newer task can have replaced the message."""
+    def _claim(self) -> Claim:
+        options = self.single.options
+        if self.queue_lock is None or not options.locking.when_sent:
+            return Claim.NONE
+        return Claim.REPLACEABLE if options.policy.replaces else Claim.QUEUE_LOCK
 
-        had_queue_lock = single.options.locking.when_sent and self.queue_lock is not None
-        self.must_run = self.may_have_run or (had_queue_lock and not self.is_replaceable)
-        """Whether the message is not skipped: it had a queue lock and was not replaced, or it has
-        begun before."""
+    @property
+    def ignored_after(self) -> set[str]:
+        """The states of its result after which the message must not run."""
+        states: set[str] = set()
+        # A stored message can be published twice.
+        if self.delivery in MAY_HAVE_BEGUN or self.single.options.policy.stores:
+            states.add(SUCCESS)
+        if self.claim is Claim.REPLACEABLE:
+            states.add(REVOKED)
+        return states
+
+    def advance(self, progress: Progress) -> None:
+        """Note how far the execution has come."""
+        self.progress = max(self.progress, progress)
 
 
 executed: ContextVar[tuple[Message, ...]] = ContextVar("django_redislock_executed", default=())
@@ -168,8 +192,7 @@ def begin(sender: Any, **_: Any) -> None:
         executed.set((*executed.get(), message)[-MAX_EXECUTED:])
         # Celery records next that the task has started, in place of what an earlier execution of
         # the message recorded.
-        may_have_ended = message.may_have_run or message.is_replaceable
-        if may_have_ended and sender.track_started:
+        if message.ignored_after and sender.track_started:
             with suppress(Exception):  # no id, no result backend, or it is unreachable
                 result = sender.AsyncResult(message.task_id)
                 message.earlier_result = result if result.ready() else None
@@ -178,7 +201,7 @@ def begin(sender: Any, **_: Any) -> None:
 @signals.after_task_publish.connect
 def sent(sender: str, headers: Any, body: Any, **_: Any) -> None:
     if message := executed_message(headers.get("id")):
-        message.is_sent_again = True
+        message.advance(Progress.SENT_AGAIN)
         if message.execution:
             message.execution.keep_lock_for(sender, body, headers)
 
@@ -189,8 +212,8 @@ def end(sender: Any, retval: Any, **_: Any) -> None:
         found = executed.get()
         executed.set(found[: found.index(message)])  # also without what began inside it
         # Otherwise the task's class did not call the function, or Celery could not.
-        has_ended = message.has_started or message.is_sent_again
-        if not (has_ended or returns_to_queue(sender, retval)):
+        is_settled = message.progress is not Progress.RECEIVED
+        if not (is_settled or returns_to_queue(sender, retval)):
             release_queue_lock(sender, sender.request)
 
 
@@ -202,7 +225,7 @@ def revoked(sender: Any, request: Any, **_: Any) -> None:
 @signals.task_failure.connect
 def failed(sender: Any, task_id: str, args: Any, kwargs: Any, **_: Any) -> None:
     message = executed_message(task_id)
-    if message and message.is_sent_again:
+    if message and message.progress is Progress.SENT_AGAIN:
         return  # it runs again
     request = sender.request
     if str(request.id) != task_id:  # Celery reports a hard time limit without its request
@@ -310,6 +333,14 @@ def _headers_of(request: Context) -> dict[str, Any]:
     attributes = vars(request)
     headers = request.headers if isinstance(request.headers, dict) else {}
     return headers | {name: attributes[name] for name in OURS if name in attributes}
+
+
+def arrival_in(headers: dict[str, Any]) -> int:
+    """Return when a message came to the queue of its lock (us), or 0 if its headers do not say."""
+    arrival = headers.get(ARRIVAL)
+    if not isinstance(arrival, int):
+        return 0
+    return int(arrival) if 0 < arrival < MAX_ARRIVAL else 0
 
 
 def _count(value: object) -> int:

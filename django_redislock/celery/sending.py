@@ -14,12 +14,22 @@ from celery.result import EagerResult
 from celery.utils import uuid
 from redis.exceptions import RedisError
 
+from django_redislock.engine.outages import is_outage
+from django_redislock.engine.stored import Stored
 from django_redislock.exceptions import LockError
 from django_redislock.lock_state import is_queued
 from django_redislock.lock_types.signal_dispatch import send
+from django_redislock.lock_types.stored_task import Outbox, store
 from django_redislock.signals import task_replaced
 from django_redislock.snapshots import Holding
 from django_redislock.tasks.conflict import Conflict
+from django_redislock.tasks.deliveries import (
+    SENT_ANYWAY,
+    WHEN_SENT,
+    Action,
+    Holder,
+    Occasion,
+)
 from django_redislock.tasks.execution import runs_under
 from django_redislock.tasks.single import Single, is_signed
 from django_redislock.text import error_text, printable
@@ -31,12 +41,15 @@ from .message import (
     DUPLICATE,
     EXPECTED,
     QUEUE_LOCK,
+    Message,
+    arrival_in,
     call_of,
     executed,
     executed_message,
     queue_seconds,
     seconds_until,
 )
+from .ordered import StoringProducer
 from .publishing import Publication
 from .results import AGAIN as MAY_STORE_LATER
 from .results import ended_queue_lock
@@ -50,6 +63,12 @@ FOLLOWER_OPTIONS = ("link", "link_error", "chord", "chain", "group_id", "reply_t
 
 _warned: set[str] = set()
 """The names of the tasks for which that warning was logged."""
+
+MIN_EXPIRY_SECONDS = 0.001
+"""A message that has expired already. 0 means that it does not expire."""
+
+OUTAGE_PAUSE_SECONDS = 2
+"""Until a message is delivered again that could not be stored."""
 
 MAX_ATTEMPTS = 100
 """How often the queue lock can be released, or taken by another sender, while this one tries."""
@@ -69,6 +88,17 @@ def take_queue_lock_when_sent(task: Task[..., Any], single: Single) -> None:
     task.apply_async = apply_async  # type: ignore[method-assign]  # of this task alone
 
 
+class NotStored(Exception):
+    """Redis did not store a message.
+
+    It is not an error of Redis: kombu would take that for an error of the broker.
+    """
+
+    def __init__(self, reason: RedisError) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
 class Sending:
     """A message that is being sent, and its queue lock."""
 
@@ -86,8 +116,12 @@ class Sending:
             check_arguments: Any = getattr(task, "__header__", None)
             if check_arguments:
                 check_arguments(*(args or ()), **(kwargs or {}))
-        self.task, self.single, self.args, self.kwargs = task, single, args, kwargs
-        self.options, self.headers = options, dict(options.get("headers") or {})
+        self.task = task
+        self.single = single
+        self.args = args
+        self.kwargs = kwargs
+        self.options = options
+        self.headers = dict(options.get("headers") or {})
         self.start = options.get("countdown") or options.get("eta")
         self.has_own_id = bool(task_id)
         self.task_id = str(task_id) if task_id else uuid()
@@ -95,46 +129,56 @@ class Sending:
         lock_name = single.name_of(call)
         self.name = single.queue_lock_name(lock_name)
         self.conflict = Conflict(call, self.name)
-        # The execution of the same id that sends the message: of this task, or of a task that it
-        # replaces and that runs under the same lock.
-        self.runs_under_lock = runs_under(single.manager.alias, lock_name)
-        earlier = executed_message(self.task_id)
-        # Of a chain or a group that replaces the task, each member has an id of its own.
-        if self.runs_under_lock and options.get("replaced_task_nesting"):
-            earlier = earlier or next(reversed(executed.get()), None)
-        is_same = earlier is not None and (earlier.task is task or self.runs_under_lock)
-        self.earlier = earlier if is_same else None
-        # Whether other tasks or a caller depend on the result of just this message.
-        call.is_expected = self.has_own_id or any(map(options.get, FOLLOWER_OPTIONS))
+        self.is_inside = runs_under(single.manager.alias, lock_name)
+        """Whether it is sent inside the instance that holds the lock."""
+
+        self.earlier = self._earlier()
+        self.occasion = self._occasion()
+        call.is_expected = self.occasion is not Occasion.NEW
         if self.earlier:
             call.is_expected = self.earlier.is_expected
-        is_of_dead_process = self.has_own_id and bool(options.get("retries"))
-        self.is_sent_again = self.earlier is not None or is_of_dead_process
         lock = single.lock(self.name, call)
-        # For the history: a task that is sent again is not skipped.
-        lock.on_conflict = "" if self.is_sent_again else single.options.policy
         self.queue_lock = single.queue_lock(lock, call)
         self.queue_lock.metadata |= self._schedule()
-        if self.is_sent_again:
+        if self.occasion in SENT_ANYWAY:
+            lock.on_conflict = ""  # for the history: it is not skipped
             self.queue_lock.metadata[MAY_STORE_LATER] = True
+
+    def _earlier(self) -> Message | None:
+        """Return the execution that sends the message in its own place: of this task, or of a task
+        that it replaces and that runs under the same lock."""
+        earlier = executed_message(self.task_id)
+        # Of a chain or a group that replaces the task, each member has an id of its own.
+        if self.is_inside and self.options.get("replaced_task_nesting"):
+            earlier = earlier or next(reversed(executed.get()), None)
+        is_same = earlier is not None and (earlier.task is self.task or self.is_inside)
+        return earlier if is_same else None
+
+    def _occasion(self) -> Occasion:
+        if self.earlier:
+            return Occasion.AGAIN
+        if self.has_own_id and self.options.get("retries"):
+            return Occasion.FOR_DEAD
+        has_followers = any(map(self.options.get, FOLLOWER_OPTIONS))
+        return Occasion.NEEDED if self.has_own_id or has_followers else Occasion.NEW
 
     def send(self) -> Any:
         """Publish the message, or do what `on_conflict` says if the queue lock is not free."""
-        if self.is_sent_again:
+        if self.occasion in SENT_ANYWAY:
             return self._send_again()
-        is_known = self.has_own_id and self.conflict.look() and self.conflict.is_with_itself
-        if is_known and not self.conflict.error.in_cooldown:
-            if not self._has_ended():
-                return self._give_way()  # a message with this id is queued or runs
-            self.queue_lock.release()
-        replaces = self.single.options.on_conflict == "replace"
+        if self.has_own_id and self._is_known():
+            return self._refuse()
+        policy = self.single.options.policy
+        if self._stores:
+            return self._store({})
         for _ in range(MAX_ATTEMPTS):
-            # Before the queue lock is acquired: the history would show a refusal as skipped.
-            replaced = self._replaceable() if replaces and self.conflict.look() else None
+            if policy.replaces:  # first, because the history would show a refusal as skipped
+                self.conflict.look()
+            replaced = policy.replaceable(self.conflict)
             if self._take(replaced.token if replaced else None):
                 return self._publish_with_queue_lock(replaced)
             # Otherwise the lock was released since, or another task was queued.
-            if not self.conflict.look() or (replaces and self._replaceable()):
+            if not self.conflict.look() or policy.replaceable(self.conflict):
                 continue
             ended = ended_queue_lock(self.task, self.conflict.queue_locks)
             if not ended:
@@ -146,22 +190,32 @@ class Sending:
                     *(self.name, task_id, self.conflict.call),
                 )
                 return self._publish_with_queue_lock()
-        return self._give_way()
+        return self._refuse()
 
-    def _has_ended(self) -> bool:
-        """Return whether the message with this id has ended, whose queue lock is held."""
-        holding = self.conflict.holding
-        if holding is None or not is_queued(holding):
+    def _is_known(self) -> bool:
+        """Return whether a message with this id is queued or runs. If it has ended, release its
+        queue lock."""
+        conflict = self.conflict
+        conflict.look()
+        if conflict.holder is not Holder.ITSELF or conflict.error.in_cooldown:
             return False
-        return ended_queue_lock(self.task, [holding]) is not None
+        holding = conflict.holding
+        if holding is None or not is_queued(holding):
+            return True
+        if ended_queue_lock(self.task, [holding]) is None:
+            return True
+        self.queue_lock.release()
+        return False
 
     def _send_again(self) -> Any:
-        """Publish a message that the task sends itself, or the worker for a dead pool process."""
+        """Publish a message that an execution sends in its place, or the worker for a dead one."""
         if DUPLICATE in self.headers:  # it has not run, and its next execution is a normal one
             del self.headers[DUPLICATE]
             return self._publish({})
         # If the task runs under the lock with this name, the lock becomes the queue lock.
-        keeps_lock = self.runs_under_lock and not self.single.options.locking.separate
+        keeps_lock = self.is_inside and not self.single.options.locking.separate
+        if self._stores and not keeps_lock:
+            return self._store_or_publish({} if self.earlier else {AGAIN: True})
         if not keeps_lock and self._take():
             return self._publish_with_queue_lock()
         if self.earlier is None:  # the dead process can still hold the lock
@@ -231,14 +285,83 @@ class Sending:
         options = {**self.options, "headers": headers, "task_id": self.task_id}
         return type(self.task).apply_async(self.task, self.args, self.kwargs, **options)
 
-    # A queue lock that is not free
+    # A message that waits in the queue of its lock
 
-    def _replaceable(self) -> Holding | None:
-        """Return the queue lock of another task, if all holders use the whole `limit`."""
-        info = self.conflict.info
-        if info is None or sum(each.weight for each in info.holders) < info.capacity:
-            return None
-        return next(filter(is_queued, info.holders), None)
+    @property
+    def _stores(self) -> bool:
+        is_eager = self.task.app.conf.task_always_eager
+        return self.single.options.policy.stores and not is_eager
+
+    def _store(self, more_headers: dict[str, Any]) -> Any:
+        options = self.options
+        producer = StoringProducer(
+            self,
+            options.pop("producer", None) or options.pop("publisher", None),
+            options.pop("connection", None),
+        )
+        options["producer"] = producer
+        try:
+            return self._publish({**self._queue_lock_headers, **more_headers})
+        except NotStored as error:
+            raise error.reason from None
+        finally:
+            producer.close()
+
+    def _store_or_publish(self, more_headers: dict[str, Any]) -> Any:
+        """Store a message that was with the broker before. While Redis is away, it returns there,
+        and is stored when it is delivered again."""
+        try:
+            return self._store(more_headers)
+        except RedisError as error:
+            if not is_outage(error):
+                raise
+        del self.options["producer"]
+        self.options["countdown"] = OUTAGE_PAUSE_SECONDS
+        return self._publish({**self._queue_lock_headers, **more_headers})
+
+    def store(self, message: str) -> Stored:
+        """Store a message that Celery has made, or raise an error if it is refused."""
+        app = self.task.app
+        expires = seconds_until(self.options.get("expires", self.task.expires), app)
+        try:
+            stored = store(
+                self.queue_lock,
+                message,
+                lease=self.single.options.max_queue_seconds,
+                starts_in=max(0, seconds_until(self.start, app) or 0),
+                expires_in=0 if expires is None else max(MIN_EXPIRY_SECONDS, expires),
+                most=self.single.options.max_queued or 0,
+                arrival=arrival_in(self.headers),
+            )
+        except RedisError as error:
+            raise NotStored(error) from error
+        if stored.outcome == "full":
+            self.conflict.look()
+            raise self.conflict.error
+        if stored.outcome == "kind":
+            raise LockError(
+                f"Lock {self.name!r} is in use as a {stored.detail} lock, so the task cannot be"
+                " queued. Use another name.",
+                lock_name=self.name,
+            )
+        return stored
+
+    def confirm(self, claim: str) -> None:
+        """Note that the broker has the message. If that fails, it is published a second time."""
+        with suppress(RedisError):
+            self._outbox.confirm(self.queue_lock.token, claim)
+
+    def withdraw(self, claim: str) -> None:
+        """Forget a message that could not be published, and release its queue lock."""
+        with suppress(RedisError):
+            if self._outbox.confirm(self.queue_lock.token, claim):
+                self.queue_lock.release()
+
+    @property
+    def _outbox(self) -> Outbox:
+        return Outbox(self.single.manager._server)
+
+    # A queue lock that is not free
 
     def _end(self, replaced: Holding) -> None:
         """End the queued task whose queue lock this one has taken over."""
@@ -278,15 +401,31 @@ class Sending:
             *(self.name, printable(task_id), reason),
         )
 
-    def _give_way(self) -> Any:
-        holder = self.conflict.error.task_id
-        if self.conflict.call.is_expected and holder != self.task_id:
-            return self._publish({DUPLICATE: holder or ""})
-        if self.single.options.on_conflict == "raise":
-            raise self.conflict.error
-        if not holder:  # the sender cannot get the result of another task
-            return self._publish({DUPLICATE: ""})
-        self.conflict.skip()
+    def _refuse(self) -> Any:
+        """Do what the occasion of a message says whose queue lock is not free, or else the policy.
+
+        A message that others need is sent as a duplicate, unless it is queued already.
+        """
+        # Only the id is known of a lock that nobody holds any more.
+        is_same = self.conflict.error.task_id == self.task_id
+        holder = Holder.ITSELF if is_same else Holder.OTHER
+        if WHEN_SENT[self.occasion][holder] is Action.SEND_DUPLICATE:
+            return self._publish_duplicate()
+        return self.single.options.policy.when_sent(self, self.conflict)
+
+    def _publish_duplicate(self) -> Any:
+        return self._publish({DUPLICATE: self.conflict.error.task_id or ""})
+
+    def skip(self, conflict: Conflict) -> Any:
+        """Return the result of the task that holds the queue lock. If it is not a task, the
+        message is sent as a duplicate, so that it has a result of its own. If it is another task,
+        the message is sent, and runs later."""
+        if conflict.is_with_another_task:
+            return self._publish(self._queue_lock_headers)
+        holder = conflict.error.task_id
+        if not holder:
+            return self._publish_duplicate()
+        conflict.skip()
         self._warn_if_inside(holder)
         if self.task.app.conf.task_always_eager:
             eager_ids.append(self.task_id)
@@ -296,7 +435,7 @@ class Sending:
     def _warn_if_inside(self, holder: str) -> None:
         """Log once that a task which schedules its own next run is refused by its own lock."""
         name = self.task.name
-        if self.runs_under_lock and executed_message(holder) and name not in _warned:
+        if self.is_inside and executed_message(holder) and name not in _warned:
             _warned.add(name)
             logger.warning(
                 "Task cannot send itself while it runs, because its own lock refuses the next"

@@ -22,17 +22,22 @@ from redis.exceptions import RedisError
 
 from django_redislock import clock
 from django_redislock.identity import child_id, process_id
-from django_redislock.manager import locks
+from django_redislock.manager import LockManager, locks
+from django_redislock.tasks.single import queue_lock_token
 from django_redislock.text import error_text, printable
 
 from . import board
 from .board import Slot
 from .message import release_dropped, release_queue_lock, single_of
+from .ordered import send_due, send_now
 
 logger = logging.getLogger("django_redislock")
 
 CHECK_INTERVAL_SECONDS = 0.25
 """Celery itself can need 5 seconds to see that a pool process is dead."""
+
+LOOK_INTERVAL_SECONDS = 1.0
+"""Between two looks for messages that nobody has sent."""
 
 LATE_COMMAND_SECONDS = 2.0
 """How long after its death a command of a pool process can still reach Redis."""
@@ -40,6 +45,7 @@ LATE_COMMAND_SECONDS = 2.0
 
 @worker_ready.connect
 def start_monitor(sender: Any = None, **_: Any) -> None:
+    _monitor.app = sender.app if sender else None
     _monitor.start()
     watch_undecodable(sender)
 
@@ -94,6 +100,10 @@ class Monitor:
         """The requests that the worker has received, by the ids of their tasks."""
         self.dead: list[tuple[Slot, float]] = []
         """The locks of dead processes, and since when these are dead."""
+        self.app: Any = None
+        """The app of the worker."""
+        self.known_revoked: set[str] = set()
+        self._look_due = 0.0
         self._check_guard = threading.Lock()
         self._is_started = False
 
@@ -113,6 +123,10 @@ class Monitor:
                 self.check()
             except Exception:
                 logger.exception("Check for dead pool processes failed, will retry")
+            try:
+                self.look_after_stored()
+            except Exception:
+                logger.exception("Check for stored messages failed, will retry")
 
     def _check_at_exit(self, started_in: int) -> None:
         if os.getpid() == started_in:  # not in a pool process, whose siblings are not its children
@@ -127,6 +141,27 @@ class Monitor:
             self.dead = [each for each in self.dead if not is_settled(*each)]
             self._release_revoked()
 
+    def look_after_stored(self) -> None:
+        """Send messages that wait in the queues of their locks, if nobody else has done it.
+
+        Their senders may be dead. Messages that were revoked do not wait any longer.
+        """
+        if self.app is None or clock.now() < self._look_due:
+            return
+        self._look_due = clock.now() + LOOK_INTERVAL_SECONDS
+        managers = managers_with_stored(self.app)
+        if not managers:
+            return
+        from celery.worker.state import revoked  # only a worker needs it
+
+        ids = set(revoked)
+        new = ids - self.known_revoked
+        self.known_revoked = ids
+        for manager in managers:
+            for task_id in new:
+                send_now(self.app, manager, queue_lock_token(task_id))
+            send_due(self.app, manager)
+
     def _release_revoked(self) -> None:
         # The worker can add requests at the same time.
         for request in [ref() for ref in self.received.valuerefs()]:
@@ -134,6 +169,16 @@ class Monitor:
                 self.received.pop(request.id, None)
                 more = {"args": request.args, "kwargs": request.kwargs}
                 release_queue_lock(request.task, Context({**request.request_dict, **more}))
+
+
+def managers_with_stored(app: Any) -> list[LockManager]:
+    """Return the managers of the cache aliases that can have stored messages of the app."""
+    aliases = set()
+    for task in list(app.tasks.values()):
+        single = single_of(task)
+        if single and single.options.policy.stores:
+            aliases.add(single.options.using)
+    return [locks.using(alias) for alias in aliases]
 
 
 def is_revoked(request: Any) -> bool:

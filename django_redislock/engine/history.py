@@ -218,6 +218,8 @@ def _ended(entry: Entry) -> Event:
         acquired_at=acquired_at,
         held=max(0.0, (_time(entry["at"]) - acquired_at).total_seconds()),
         fence_token=record.fence_token,
+        by=printable(entry.get("by", "")),
+        reason=printable(entry.get("reason", "")),
     )
 
 

@@ -182,14 +182,27 @@ def _replicate(call: Call, request: AcquireRequest) -> Flow[int]:
     deadline = clock.now() + REPLICA_WAIT_SECONDS
     while True:
         limit = None if call.limit is None else call.limit + REPLICA_WAIT_SECONDS
-        fence, replicas = yield Batch((call,), limit, request.min_replicas)
+        fence, reply = yield Batch((call,), limit, request.min_replicas)
         if not (isinstance(fence, int) and fence):
             return 0
+        replicas = _confirmed(reply)
         if replicas >= request.min_replicas:
             return fence
         if clock.now() >= deadline:  # the key may have moved to another node a moment ago
             raise _too_few_replicas(request.keys.name, "acquired", replicas, request.min_replicas)
         yield Sleep(POLL_INTERVAL_SECONDS)
+
+
+def _confirmed(reply: Any) -> int:
+    """Return how many replicas confirmed, from the reply of WAIT.
+
+    Raises:
+        redis.exceptions.ResponseError: The server did not wait: it has become a replica.
+    """
+    if isinstance(reply, Exception):
+        raise reply
+    with valid_reply():
+        return int(reply)
 
 
 def _too_few_replicas(name: str, action: str, replicas: int, wanted: int) -> ConnectionError:
@@ -272,8 +285,10 @@ def renew(
     reply, *replicas = yield Batch((call,), reply_timeout, min_replicas)
     with valid_reply():
         [ttl] = store.ttls(reply)
-    if ttl and replicas and replicas[0] < min_replicas:
-        raise _too_few_replicas(keys.name, "extended", replicas[0], min_replicas)
+    if ttl and replicas:
+        confirmed = _confirmed(replicas[0])
+        if confirmed < min_replicas:
+            raise _too_few_replicas(keys.name, "extended", confirmed, min_replicas)
     return ttl
 
 
@@ -338,10 +353,12 @@ def renew_all(
     min_replicas = leases[0].min_replicas
     replies = yield Batch(calls, reply_timeout, min_replicas, apart=True)
     too_few = None
-    if min_replicas and (confirmed := replies.pop()) < min_replicas:
-        too_few = ConnectionError(
-            f"{confirmed} of {min_replicas} replica(s) confirmed the renewal"
-        )
+    if min_replicas:
+        confirmed = _confirmed(replies.pop())
+        if confirmed < min_replicas:
+            too_few = ConnectionError(
+                f"{confirmed} of {min_replicas} replica(s) confirmed the renewal"
+            )
     results: list[tuple[Lease, float | Exception]] = []
     for group, reply in zip(groups, replies, strict=True):
         if isinstance(reply, Exception):
@@ -373,7 +390,7 @@ def retake_all(
             retakes.append((lease, lease.retake))
     calls = [store.acquire(retake.request, "", None) for _, retake in retakes]
     replies = yield Batch(tuple(calls), reply_timeout, leases[0].min_replicas, apart=True)
-    if leases[0].min_replicas and replies.pop() < leases[0].min_replicas:
+    if leases[0].min_replicas and _confirmed(replies.pop()) < leases[0].min_replicas:
         replies = [0 for _ in retakes]
     results: list[tuple[Lease, int | Exception]] = []
     for (lease, retake), reply in zip(retakes, replies, strict=True):
@@ -393,11 +410,18 @@ def _prepare(lease: Lease, retake: Retake) -> None:
         retake.was_sent = True
 
 
-def force_release(keys: LockKeys, token: str | None) -> Flow[tuple[str, ...]]:
+def force_release(
+    keys: LockKeys, token: str | None, by: str = "", reason: str = ""
+) -> Flow[tuple[str, ...]]:
     """Release a lock for all holders, or for those with `token`, and return their tokens.
 
-    `token` can be a stored token. Then at most one holder has it.
+    Args:
+        keys: The lock.
+        token: A lock token, or a stored token. At most one holder has a stored token. None means
+            all holders.
+        by: Who releases the lock, for the history.
+        reason: Why, for the history.
     """
-    released: list[Any] = yield store.force_release(keys, token)
+    released: list[Any] = yield store.force_release(keys, token, by, reason)
     with valid_reply():
         return tuple(token_of(text(each)) for each in released)

@@ -190,7 +190,7 @@ def _read_names(keys: Keys, cursor: str, limit: int, *, is_sorted: bool = False)
 def lock_rows(locks: Sequence[LockKeys], reply_timeout: float | None = None) -> Call:
     """Return the call that reads some locks."""
     of_locks = [key for lock in locks for key in (lock.lock, lock.queue, lock.waiting)]
-    keys = (*of_locks, locks[0].inboxes, locks[0].history)
+    keys = (*of_locks, locks[0].locks, locks[0].inboxes, locks[0].history)
     return Call(ROWS, keys, (conf.history,), limit=reply_timeout)
 
 
@@ -256,7 +256,7 @@ def _holding(stored_token: str, record: str, now: int) -> Holding | None:
     )
 
 
-def _waiter(arrived: str, record: str, now: int) -> Waiter:
+def _waiter(arrived: str, record: str, token: str, now: int) -> Waiter:
     _, _, _, _, weight, _, lease, _, text = record.split(" ", 8)
     since = float(arrived) / 1000
     payload = parse_payload(text)
@@ -267,4 +267,5 @@ def _waiter(arrived: str, record: str, now: int) -> Waiter:
         timeout=seconds(number(lease)),
         holder=payload.holder,
         metadata=payload.metadata,
+        stored_token=token,
     )

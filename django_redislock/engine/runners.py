@@ -169,8 +169,20 @@ def _loop_inbox(client: AsyncClient, keys: LockKeys) -> LoopInbox:
     inboxes = _loop_inboxes.setdefault(shared_by_locks(client), {})
     inbox = inboxes.get(keys.inboxes)
     if inbox is None or inbox.loop is not asyncio.get_running_loop():
+        _forget_closed_loops()
         inbox = inboxes[keys.inboxes] = LoopInbox(keys.inboxes, arun)
     return inbox
+
+
+def _forget_closed_loops() -> None:
+    """Remove the inboxes of loops that were closed while a task of theirs read.
+
+    That task refers to the client, so the weak references alone would keep the loops for ever.
+    """
+    for inboxes in list(_loop_inboxes.values()):
+        for key, inbox in list(inboxes.items()):
+            if inbox.loop.is_closed():
+                inboxes.pop(key, None)
 
 
 # A call, and a batch of calls

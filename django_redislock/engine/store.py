@@ -147,8 +147,9 @@ def raise_fence(
     return Call(FENCE, (keys.index, keys.lock, keys.history), args, limit=reply_timeout)
 
 
-def force_release(keys: LockKeys, token: str | None) -> Call:
+def force_release(keys: LockKeys, token: str | None, by: str, reason: str) -> Call:
     """Release a lock for all of its holders, or for the holders with that token."""
-    args: tuple[Any, ...] = (keys.name, "" if token is None else f"h:{token}", conf.history)
+    field = "" if token is None else f"h:{token}"
+    args: tuple[Any, ...] = (keys.name, field, by, reason, conf.history)
     # If it was repeated, it could release the next holder, who may hold the lock by then.
     return Call(FORCE, keys.all, args, limit=REPLY_TIMEOUT_SECONDS, once=True)

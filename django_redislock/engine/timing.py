@@ -124,3 +124,8 @@ QUORUM_PAUSE_SECONDS = 0.01, 0.2
 
 QUORUM_DRIFT = 0.01, 0.002
 """The part of a lease to ignore, as Redlock does: a fraction of it, and seconds."""
+
+# Stored messages
+
+RESEND_SECONDS = 3.0
+"""A message that got its lock is sent by somebody else after this time, unless it was sent."""

@@ -183,6 +183,7 @@ class Acquisition(AnyAcquisition):
                 acquired.fence_token, acquired.deadline, is_confirmed=acquired.is_confirmed
             )
             lease.may_be_acquired_late = request.may_arrive_late
+            self.lock.took_over = acquired.took_over
             hold = self.enter(lease, is_first=True)
             lease.renewer.watch(lease)
         except (GeneratorExit, LockError):

@@ -76,6 +76,9 @@ class BaseLock:
     predecessor = ""
     """The token of the hold that `acquire()` takes over, or ""."""
 
+    took_over = False
+    """Whether the last `acquire()` took over the hold of its `predecessor`."""
+
     stored_token = ""
     """The stored token of each request, if the caller has to release it by that, or "". It must be
     random."""
@@ -315,7 +318,14 @@ class BaseLock:
             LockLost: The lock was lost while it was held.
             LockNotOwnedError: The calling thread, task or greenlet does not hold the lock.
         """
-        self._leave()
+        hold = None
+        # An interrupt can come before the hold is found, and when a function is entered.
+        try:
+            hold = self._holds.of(self._owner())
+            self._leave(hold)
+        except BaseException as error:
+            self._end_after(error, hold)
+            raise
 
     @for_calling_task
     async def arelease(self, caller: Owner) -> None:
@@ -439,10 +449,16 @@ class BaseLock:
         return self
 
     def __exit__(self, *exc: Any) -> None:
+        hold = None
         try:
-            self._leave(at_end_of_block=True)
+            hold = self._holds.at_end_of_block(self._owner())
+            self._leave(hold)
         except Exception as release_error:
+            self._end_after(release_error, hold)
             self._raise_or_log(release_error, exc[1])
+        except BaseException as interrupt:
+            self._end_after(interrupt, hold)
+            raise
 
     async def __aenter__(self) -> Self:
         acquisition = await self._aacquire_now(self._owner(), self._deadline(), None)
@@ -576,27 +592,29 @@ class BaseLock:
     #   a failed acquisition            release_lease, without a cooldown: see `acquisition`
     #   an error or an interrupt        _abandon -> release_in_background: the renewer releases it
 
-    def _leave(self, *, at_end_of_block: bool = False) -> None:
-        """Release the last hold of the caller. An interrupt may come before it is found."""
-        hold = None
-        try:
-            find = self._holds.at_end_of_block if at_end_of_block else self._holds.of
-            hold = self._found(find(self._owner()), "release")
-            self._holds.remove(hold)
-            database = self.release_on_commit
-            if database and not hold.lost and transactions.is_open(database):
-                hold.awaits_commit = True
-                transactions.when_it_ends(database, partial(self._release_after_commit, hold))
-                return
-            # Warn after the release, because a waiter waits for it.
-            if self._run(hold.server, self._release_hold(hold)):
-                transactions.warn_if_open(self.name)
-        except BaseException as error:
-            if hold is None and not isinstance(error, LockNotOwnedError):  # an interrupt
-                hold = self._holds.of(self._owner())
-            if hold:
-                self._abandon(hold)
-            raise
+    def _leave(self, found: AnyHold | None) -> None:
+        hold = self._found(found, "release")
+        self._holds.remove(hold)
+        database = self.release_on_commit
+        if database and not hold.lost and transactions.is_open(database):
+            hold.awaits_commit = True
+            transactions.when_it_ends(database, partial(self._release_after_commit, hold))
+            return
+        # Warn after the release, because a waiter waits for it.
+        if self._run(hold.server, self._release_hold(hold)):
+            transactions.warn_if_open(self.name)
+
+    def _end_after(self, error: BaseException, hold: AnyHold | None) -> None:
+        """End a hold that an error or an interrupt kept from being released.
+
+        Args:
+            error: The error.
+            hold: The hold, or None if it was not found before.
+        """
+        if hold is None and not isinstance(error, LockNotOwnedError):
+            hold = self._holds.of(self._owner())
+        if hold:
+            self._abandon(hold)
 
     async def _aleave(self, found: AnyHold | None) -> None:
         hold = self._found(found, "release")

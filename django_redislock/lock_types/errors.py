@@ -47,7 +47,9 @@ def not_acquired_error(lock: "BaseLock", info: LockInfo | None) -> LockNotAcquir
     reason = f": {_reason(info, info.holders[0])}" if info else ""
     text = f"Lock {name!r} was not acquired {when}{reason}"
     error = LockNotAcquired(text, lock_name=name)
-    error.holder = info.holder if info else None
+    if info:
+        error.holder = info.holder
+        error.expires_in = info.ttl
     return error
 
 

@@ -13,12 +13,14 @@ local function parse_holder(record)
   return tonumber(weight), expires, fence, acquired, waited, tonumber(lease), payload_at
 end
 
--- Record that a hold ended at `at` (ms): it was 'released' or 'passed' on.
-local function record_end(history, name, kind, token, record, how, at, stream)
+-- Record that a hold ended at `at` (ms): it was 'released' or 'passed' on. `more` are fields and
+-- values that only some events have.
+local function record_end(history, name, kind, token, record, how, at, stream, more)
   if MAX_EVENTS == '0' then return end
   local key = history .. (stream or 'ended')
   local reply = redis.pcall('XADD', key, 'MAXLEN', '~', MAX_EVENTS, '*',
-    'name', name, 'kind', kind, 'token', token, 'how', how, 'at', at, 'holder', record)
+    'name', name, 'kind', kind, 'token', token, 'how', how, 'at', at, 'holder', record,
+    unpack(more or {}))
   if has_another_type(reply) then redis.pcall('DEL', key) end
 end
 

@@ -1,8 +1,8 @@
 -- Removing holders and locks whose leases have expired.
 
 -- Record that a hold 'expired', or was 'forced' or 'killed', or, without a record, 'lost'.
-local function record_break(lock, token, record, how, at)
-  record_end(lock.history, lock.name, lock.kind, token, record, how, at, 'broken')
+local function record_break(lock, token, record, how, at, more)
+  record_end(lock.history, lock.name, lock.kind, token, record, how, at, 'broken', more)
   count(lock.history, how, at)
 end
 

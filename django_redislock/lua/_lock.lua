@@ -19,6 +19,7 @@
 --                             "ticket fence epoch". The ticket is the number of the waiter
 --              <inbox>:alive  string, the epoch: the number of the last heartbeat. It expires if no
 --                             heartbeat follows. Then all waiters of the inbox are dead
+--              outbox:*       stored messages: see _messages.lua
 --   index    sorted set, name -> `latest`. The score of the member '' is the last fencing token.
 --            This member is never removed
 --   history  prefix of the history:

@@ -1,4 +1,7 @@
--- Waiters, and handing a lock to them.
+-- Waiters, and handing a lock to them. A waiter can be a process, or a stored message.
+
+--> _messages.lua
+--> _outbox.lua
 
 -- Return the lock of the KEYS of acquire, release and force.
 local function lock_of_keys(name)
@@ -19,19 +22,40 @@ local function record_refusal(lock, request, arrived)
   count(lock.history, 'refused', now)
 end
 
+local PART = 100 -- of the queue, which can be long
+
 -- Return the lock type that the first waiter wants, or nil if nobody waits.
 local function kind_of_queue(lock)
-  for _, token in ipairs(use('ZRANGE', lock.queue, 0, -1)) do
-    local waiter = parse_waiter(use('HGET', lock.waiting, token), lock.inboxes)
-    if waiter then return waiter.kind end
-  end
+  local start = 0
+  repeat
+    local tokens = use('ZRANGE', lock.queue, start, start + PART - 1)
+    for _, token in ipairs(tokens) do
+      local waiter = parse_waiter(use('HGET', lock.waiting, token), lock.inboxes)
+        or message_of(lock, token)
+      if waiter then return waiter.kind end
+    end
+    start = start + PART
+  until #tokens < PART
 end
 
 -- Remove a token from the queue. Return whether it was there.
 local function leave_queue(lock, token)
   if use('ZREM', lock.queue, token) == 0 then return false end
-  use('HDEL', lock.waiting, token)
+  local is_process = use('HDEL', lock.waiting, token) == 1
+  if not is_process and use('HDEL', outbox_key(lock.inboxes, 'messages'), token) == 1 then
+    uncount_message(lock)
+  end
   return true
+end
+
+-- Make a stored message the holder, with the lease of a queue lock, and note that it must be sent.
+local function grant_message(lock, token, message, arrived)
+  message.lease = message_lease(message)
+  add_holder(lock, token, message, arrived, now + message.lease)
+  redis.call('ZREM', lock.queue, token)
+  use('ZADD', outbox_key(lock.inboxes, 'due'), now_ms, token)
+  use('HSET', outbox_key(lock.inboxes, 'arrivals'), token, arrived)
+  uncount_message(lock)
 end
 
 local MESSAGE_TTL_MS = 2000 -- no grant lasts longer before it is confirmed
@@ -45,11 +69,14 @@ local function grant_to_waiters(lock, caller)
     local token, arrived = unpack(use('ZRANGE', lock.queue, 0, 0, 'WITHSCORES'))
     if not token then break end
     local record = use('HGET', lock.waiting, token)
-    local waiter = parse_waiter(record, lock.inboxes, token == caller)
+    local message = not record and message_of(lock, token)
+    local waiter = message or parse_waiter(record, lock.inboxes, token == caller)
     if waiter then
       if lock.capacity == 0 then lock.kind, lock.capacity = waiter.kind, waiter.capacity end
       if lock.used + waiter.weight > lock.capacity then break end
-      if token == caller then
+      if message then
+        grant_message(lock, token, message, arrived)
+      elseif token == caller then
         fence = add_holder(lock, token, waiter, arrived, now + waiter.lease)
       else
         local grant = waiter.ticket .. ' '
@@ -59,7 +86,7 @@ local function grant_to_waiters(lock, caller)
         redis.call('PEXPIRE', waiter.inbox, MESSAGE_TTL_MS)
       end
     end
-    leave_queue(lock, token)
+    if not message then leave_queue(lock, token) end
   end
   return fence
 end

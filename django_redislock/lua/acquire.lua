@@ -89,7 +89,9 @@ if predecessor ~= '' then
     record_end(history, name, kind, predecessor, previous, 'passed', now_ms)
     lock.used = lock.used - its_weight
     refresh_expiry(lock, its_expires)
-    return -add_holder(lock, token, request, now_us, full_lease)
+    local fence = add_holder(lock, token, request, now_us, full_lease)
+    if redis.call('EXISTS', queue) == 1 and count_messages(lock) > 0 then plan_look(lock) end
+    return -fence
   end
 end
 
@@ -118,8 +120,7 @@ if heartbeat > 0 then
   local alive = lock.inboxes .. inbox .. ':alive'
   redis.call('SET', alive, epoch, 'PX', heartbeat)
   epochs[lock.inboxes .. inbox] = epoch
-  redis.call('PEXPIRE', queue, heartbeat)
-  redis.call('PEXPIRE', lock.waiting, heartbeat)
+  keep_queue(lock, heartbeat)
 end
 
 local fence = grant_to_waiters(lock, token)

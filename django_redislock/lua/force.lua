@@ -3,16 +3,17 @@
 -- KEYS   lock, queue, waiting, index, inboxes, history
 -- ARGV   name, field (of the holder in the lock hash, or without the random part that follows a
 --        token that a caller chose, or '' for all holders. It is not a token, because another
---        program may have written a holder with an empty token), MAX_EVENTS
+--        program may have written a holder with an empty token. It can also be that of a stored
+--        message in the queue), by, reason (for the history), MAX_EVENTS
 --
--- Reply  the tokens of the holders that were removed
+-- Reply  the tokens of the holders that were removed, or of the stored message
 --
 -- Also records the ends of these holds.
 
 --> _common.lua
 --> _queue.lua
 
-local name, chosen = unpack(ARGV)
+local name, chosen, by, reason = unpack(ARGV)
 local lock = load(lock_of_keys(name), '')
 remove_expired_holders(lock)
 
@@ -28,10 +29,18 @@ for i = 1, #fields, 2 do
     if weight then
       lock.used = lock.used - weight
       last_expires = math.max(last_expires, expires)
-      if lease > 0 then record_break(lock, token, fields[i + 1], 'forced', now) end
+      if lease > 0 then
+        local more = { 'by', by, 'reason', reason }
+        record_break(lock, token, fields[i + 1], 'forced', now, more)
+      end
     end
     removed[#removed + 1] = token
   end
+end
+
+local queued = string.match(chosen, '^h:(.*)$')
+if not removed[1] and queued and message_of(lock, queued) and leave_queue(lock, queued) then
+  removed[1] = queued
 end
 
 if chosen == '' then lock.used = 0 end -- also weight without a holder

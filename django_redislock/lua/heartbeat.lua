@@ -24,8 +24,7 @@ for i = 4, #KEYS - 1, 3 do
     name = string.sub(KEYS[i], #locks + 1), key = KEYS[i], queue = KEYS[i + 1],
     waiting = KEYS[i + 2], index = index, inboxes = inboxes, history = history,
   }, '')
-  redis.call('PEXPIRE', lock.queue, heartbeat)
-  redis.call('PEXPIRE', lock.waiting, heartbeat)
+  keep_queue(lock, heartbeat)
   local tokens = {}
   for token in string.gmatch(ARGV[3 + (i - 1) / 3], '%S+') do tokens[#tokens + 1] = token end
   local arrivals = #tokens > 0 and use('ZMSCORE', lock.queue, unpack(tokens)) or {}

@@ -3,10 +3,11 @@
 -- KEYS   queue, waiting, inboxes, history
 -- ARGV   limit, MAX_EVENTS
 --
--- Reply  JSON: now (ms), { { arrival (us), waiter record }, ... }
+-- Reply  JSON: now (ms), { { arrival (us), waiter record, token of a stored message or '' }, ... }
 
 --> _lock.lua
 --> _parsing.lua
+--> _messages.lua
 --> _waiters.lua
 
 local queue, waiting, inboxes = unpack(KEYS)

@@ -64,8 +64,9 @@ def parse_process(text: str) -> str:
 
 name = argument(partial(check_name, argument="NAME"))
 pattern = argument(partial(check_name, argument="PATTERN"))
-process = argument(parse_process)
 duration = argument(parse_duration)
 lease = argument(lambda text: validators.lease("the lease", parse_duration(text)))
+process = argument(parse_process)
 limit = argument(partial(between, 1, MAX_ROWS, int))
+reason = argument(partial(validators.reason, "TEXT"))
 exit_status = argument(partial(between, 0, 255, int))

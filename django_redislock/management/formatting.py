@@ -35,6 +35,7 @@ from .output import write_table
 HEADER = ("NAME", "STATE", "KIND", "HOLDER", "TASK", "AGE", "LEFT", "WAITERS", "FENCE")
 EVENT_HEADER = ("AT", "OUTCOME", "NAME", "HELD", "WAITED", "HOLDER", "TASK", "FENCE")
 
+
 OUTCOMES = ("released", "passed", "expired", "lost", "forced", "killed", "refused", "skipped")
 """How an event can have ended; see `Event.outcome`."""
 
@@ -101,9 +102,17 @@ def record_facts(record: Holding | Waiter | Event) -> dict[str, Any]:
 def write_events(command: BaseCommand, events: Sequence[Event]) -> None:
     """Write a table of events."""
     moment = clock_text if command.stdout.isatty() else moment_text
-    rows = [event_cells(event, moment) for event in events]
+    rows = [EVENT_HEADER, *(event_cells(event, moment) for event in events)]
+    if any(map(forced_text, events)):
+        last_column = ["FORCED BY", *(forced_text(event) or "-" for event in events)]
+        rows = [(*row, cell) for row, cell in zip(rows, last_column, strict=True)]
     styles = [SEVERITIES.get(event.outcome, "") for event in events]
-    write_table(command, [EVENT_HEADER, *rows], *styles)
+    write_table(command, rows, *styles)
+
+
+def forced_text(event: Event) -> str:
+    """Return who force-released the lock, and why, as far as that is known."""
+    return ": ".join(filter(None, (event.by, event.reason)))
 
 
 def event_cells(event: Event, moment: Callable[[datetime], str]) -> tuple[str, ...]:

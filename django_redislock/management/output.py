@@ -15,7 +15,7 @@ from ..text import error_text
 GAP = "  "
 """The space between two columns."""
 
-MIN_WIDTHS = {"NAME": 24, "HOLDER": 8, "WAITER": 8, "TASK": 8, "METADATA": 8}
+MIN_WIDTHS = {"NAME": 24, "HOLDER": 8, "WAITER": 8, "TASK": 8, "METADATA": 8, "FORCED BY": 8}
 """The columns whose cells a narrow terminal cuts, and how wide they stay if possible."""
 
 EXPENDABLE_COLUMNS = ("FENCE", "KIND", "TASK")

@@ -23,7 +23,7 @@ def check_names(**_: Any) -> list[CheckMessage]:
     for path, single in sorted(found.items()):
         options, names = single.options, required_parameters(single)
         has_name = options.unique_on is not None or options.key is not None
-        loses_work = options.limit is None and options.on_conflict in ("skip", "replace")
+        loses_work = options.limit is None and options.policy.loses_work
         if names and loses_work and not has_name:
             text = (
                 f"{path} requires arguments ({', '.join(names)}), and its single_instance has"

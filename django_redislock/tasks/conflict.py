@@ -1,6 +1,9 @@
 """A call whose lock is not free, and the holder of that lock."""
 
+from __future__ import annotations
+
 import logging
+from typing import TYPE_CHECKING
 
 from redis.exceptions import RedisError
 
@@ -13,7 +16,10 @@ from django_redislock.signals import task_skipped
 from django_redislock.snapshots import Holding, LockInfo
 from django_redislock.text import holder_text, printable, short_duration
 
-from .single import TaskCall
+from .deliveries import Holder
+
+if TYPE_CHECKING:
+    from .single import TaskCall
 
 logger = logging.getLogger("django_redislock")
 
@@ -41,9 +47,12 @@ class Conflict:
     """The hold of the lock that the error names."""
 
     def __init__(self, call: TaskCall, name: str, holder_id: str | None = None) -> None:
-        self.call, self.name = call, name
+        self.call = call
+        self.name = name
         self.error = AlreadyRunning(name, holder_id)
         """The error that names the holder, if it is known."""
+
+        self.holder = Holder.OTHER
 
     def look(self) -> bool:
         """Read who holds the lock, and return whether anybody does, or Redis is unreachable."""
@@ -52,26 +61,28 @@ class Conflict:
             self.info = self.call.single.manager.get(self.name)
         except RedisError:
             return True
-        if self.info is not None and self.info.holders:
+        if self.info is None:
+            self.holder = Holder.NOBODY
+            return False
+        if self.info.holders:
             self._set_holder(max(self.info.holders, key=self._rank))
-        return self.info is not None
-
-    @property
-    def is_with_itself(self) -> bool:
-        """Whether an earlier execution of the same message holds the lock.
-
-        It is about to end after ``self.retry()``, or its message was delivered twice.
-        """
-        return self.call.task_id is not None and self.call.task_id == self.error.task_id
+        return True
 
     @property
     def is_with_running_itself(self) -> bool:
         """Whether an earlier execution of the same message still runs."""
         return self.holding is not None and all(self._rank(self.holding))
 
+    @property
+    def is_with_another_task(self) -> bool:
+        """Whether only other tasks hold the lock, so that this call is not a duplicate."""
+        own = self.call.task_name
+        names = {each.holder.task_name for each in self.info.holders} if self.info else set()
+        return bool(own and names) and not names & {own, None}
+
     def is_with_queued_tasks(self, limit: int) -> bool:
         """Whether queued tasks take all of the lock, apart from holders in cooldown."""
-        if self.holding is None or self.info is None or self.is_with_itself:
+        if self.holding is None or self.info is None or self.holder is Holder.ITSELF:
             return False
         return is_queued(self.holding) and len(self.info.holders) >= limit
 
@@ -122,11 +133,15 @@ class Conflict:
         return self._is_itself(holding), holding.timeout > 0, not is_queued(holding)
 
     def _set_holder(self, holding: Holding) -> None:
-        is_itself = self._is_itself(holding)
         self.holding = holding
+        self.holder = Holder.OTHER
+        task_id = complete_id(holding.holder.task_id)
+        if self._is_itself(holding):
+            self.holder = Holder.ITSELF
+            task_id = self.call.task_id
         self.error = AlreadyRunning(
             self.name,
-            self.call.task_id if is_itself else complete_id(holding.holder.task_id),
+            task_id,
             holding.ttl,
             held_by=holder_text(holding) if holding.holder.host else None,
             in_cooldown=not holding.timeout,

@@ -54,7 +54,7 @@ F = TypeVar("F", bound=Callable[..., Any] | EnqueuedTask)
 ModeName = Literal[
     "while_executing", "until_executing", "until_executed", "until_and_while_executing"
 ]
-OnConflict = Literal["skip", "raise", "retry", "wait", "replace"]
+OnConflict = Literal["skip", "raise", "retry", "wait", "replace", "queue"]
 
 
 @overload
@@ -72,6 +72,7 @@ def single_instance(
     blocking_timeout: Seconds | None = None,
     countdown: Seconds | None = None,
     max_retries: int | None = None,
+    max_queued: int | None = None,
     limit: int | Callable[..., int] | None = None,
     at_least_for: Seconds = 0,
     max_hold: Seconds | None = None,
@@ -113,13 +114,17 @@ def single_instance(
         on_conflict: The policy for a duplicate. ``"skip"`` ends it with None, and ``"raise"``
             raises `AlreadyRunning`. ``"retry"`` sends it again after `countdown`, and ``"wait"``
             waits for the lock; both then raise `AlreadyRunning`, and need ``"while_executing"``.
-            ``"replace"`` revokes the queued task, and needs another mode.
+            ``"replace"`` revokes the queued task, and needs another mode. ``"queue"`` runs all
+            tasks, one after the other, in the order in which they were sent, and needs
+            ``"until_executed"``.
         timeout: The lease in seconds. It is how long the lock outlives a worker that died. None
             means ``REDISLOCK_TIMEOUT``.
         blocking_timeout: The maximum wait in seconds with ``"wait"``. None waits without a limit.
         countdown: The seconds before a retry. None means about 1 second, doubled with each retry
             up to 60.
         max_retries: The maximum number of retries. None means no limit.
+        max_queued: The maximum number of tasks that wait with ``"queue"``. Another one raises
+            `AlreadyRunning` in its sender. None means no limit.
         limit: How many instances can run at the same time, or a function of the arguments of the
             call that returns it. None means one.
         at_least_for: The seconds for which the lock is held at least, from the start of the task.

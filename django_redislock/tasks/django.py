@@ -168,9 +168,9 @@ def holders_with_ids(single: Single, name: str) -> tuple[Holding, ...]:
 class DjangoTaskExecution(Execution):
     """The execution of a task by a backend."""
 
-    def _settle(self, conflict: Conflict) -> dict[str, str] | None:
+    def skip(self, conflict: Conflict) -> dict[str, str] | None:
         """Skip the task, and return the record of that, which becomes its return value."""
-        super()._settle(conflict)
+        super().skip(conflict)
         return {SKIPPED: str(conflict.error)} if self.call.task_name else None  # a direct call
 
     def _prepare_queue_lock(self) -> None:
@@ -230,7 +230,7 @@ def check_options(options: Options) -> None:
     Raises:
         ImproperlyConfigured: It cannot.
     """
-    if options.on_conflict in ("retry", "replace"):
+    if options.policy.needs_messages:
         wanted = f"on_conflict={options.on_conflict!r}"
     elif options.locking.separate:
         wanted = f"mode={options.mode!r}"
@@ -318,8 +318,10 @@ class QueueLocks:
             if not conflict.look():  # it was released in the meantime
                 continue
             ended = self._ended_queue_lock(conflict)
+            if ended is None and conflict.error.task_id is None:
+                return enqueue()  # only a task has a result
             if ended is None:
-                return self._give_way(conflict, task, enqueue)
+                return call.single.options.policy.when_sent(Duplicate(self, task), conflict)
             if sending.take_over(ended.token, SENDING_SECONDS):
                 task_id = printable(ended.holder.task_id)
                 logger.info(
@@ -372,26 +374,30 @@ class QueueLocks:
                 return bool(result.is_finished)
             time.sleep(POLL_SECONDS)
 
-    def _give_way(self, conflict: Conflict, task: Any, enqueue: Callable[[], Any]) -> Any:
-        """Return the result of the other task, unless `on_conflict` says something else."""
-        task_id, call = conflict.error.task_id, conflict.call
-        if task_id is None:  # only a task has a result
-            return enqueue()
-        if call.single.options.on_conflict == "raise":
-            raise conflict.error
+
+@dataclass(frozen=True, slots=True)
+class Duplicate:
+    """A task that is not enqueued, because another one holds the queue lock."""
+
+    backend: Any
+    task: Any
+
+    def skip(self, conflict: Conflict) -> Any:
+        """Return the result of the other task."""
         conflict.skip()
+        task_id = conflict.error.task_id
         try:
-            return self.get_result(task_id)  # type: ignore[attr-defined]  # a mixin
+            return self.backend.get_result(task_id)
         except NO_RESULT:  # the backend stores none, or its transaction is not committed
             framework = PACKAGES[0]
             unknown = "enqueued_at", "started_at", "finished_at", "last_attempted_at"
             return framework.TaskResult(
-                task=task,
+                task=self.task,
                 id=task_id,
                 status=framework.TaskResultStatus.READY,
-                args=list(call.sent_args),
-                kwargs=call.kwargs,
-                backend=self.alias,  # type: ignore[attr-defined]  # a mixin
+                args=list(conflict.call.sent_args),
+                kwargs=conflict.call.kwargs,
+                backend=self.backend.alias,
                 errors=[],
                 worker_ids=[],
                 **dict.fromkeys(unknown),

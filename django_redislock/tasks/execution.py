@@ -4,7 +4,7 @@ import logging
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from functools import partial
-from typing import Any
+from typing import Any, NoReturn
 
 from asgiref.sync import sync_to_async
 from redis.exceptions import RedisError
@@ -17,6 +17,7 @@ from django_redislock.text import error_text
 
 from .abort import Abort
 from .conflict import Conflict
+from .deliveries import CAN_RUN_LATER, Action, Claim, Delivery, Holder, action_at_start
 from .single import TaskCall
 
 logger = logging.getLogger("django_redislock")
@@ -51,8 +52,12 @@ def runs_under(alias: str, name: str) -> bool:
 class Execution:
     """One call of a single-instance function."""
 
-    must_run = False
-    """Whether the call must not be skipped because of another queued one."""
+    delivery = Delivery.CALLED
+
+    claim = Claim.NONE
+
+    conflicts = 0
+    """How often the call was sent again because of a conflict."""
 
     kept_metadata: Mapping[str, Any] = {}
     """The metadata of the queue lock that the lock becomes if it is kept."""
@@ -61,10 +66,11 @@ class Execution:
         self.call, self.single, self.options = call, call.single, call.single.options
         self.alias, self.name = self.single.manager.alias, self.single.name_of(call)
         self.queue_lock_name = self.single.queue_lock_name(self.name)
-        self.is_inside = runs_under(self.alias, self.name)
-        """Whether the call is made inside the instance that holds the lock."""
 
-        self.waits = self.options.on_conflict == "wait" and not self.is_inside
+    @property
+    def can_run_later(self) -> bool:
+        """Whether a message can bring the call back."""
+        return self.delivery in CAN_RUN_LATER
 
     def run(self) -> Any:
         """Run the function under its locks, or do what `on_conflict` says."""
@@ -107,11 +113,28 @@ class Execution:
         result = await function(*self.call.args, **self.call.kwargs)
         return reject_deferred_result(function, result)
 
+    # A call whose lock is not free
+
+    def _action(self, holder: Holder, name: str) -> Action:
+        """Return what happens to the call if `holder` holds the lock `name`."""
+        is_behind_running = self.options.locking.separate and name == self.name
+        return action_at_start(
+            self.delivery, self.claim, holder, is_behind_running=is_behind_running
+        )
+
     def _settle(self, conflict: Conflict) -> Any:
-        """Do what `on_conflict` says. ``"wait"`` has waited, and ``"retry"`` has no queue here."""
-        if self.options.policy != "skip":
-            raise conflict.error
+        """Do what the delivery of the call says, or else its conflict policy."""
+        if self._action(conflict.holder, conflict.name) is Action.RUN_LATER:
+            self.run_later(conflict)
+        return self.options.policy.at_start(self, conflict)
+
+    def skip(self, conflict: Conflict) -> Any:
+        """Complete the call without running it."""
         conflict.skip()
+
+    def run_later(self, conflict: Conflict) -> NoReturn:
+        """Send the message of the call again. Without one, raise the error."""
+        raise conflict.error
 
     # The lock
 
@@ -140,10 +163,15 @@ class Execution:
                 self._release(lock, kept)
         return self._settle(conflict)
 
+    @property
+    def _waits(self) -> bool:
+        """Whether the call waits for its lock, unless it is made inside the holder of that."""
+        return self.options.policy.waits and not runs_under(self.alias, self.name)
+
     def _acquire_or_conflict(self, lock: BaseLock) -> Conflict | None:
         """Acquire the lock, or return the conflict with its holder."""
         for _ in range(MAX_ATTEMPTS):
-            if self._acquires(lock, blocking=self.waits):
+            if self._acquires(lock, blocking=self._waits):
                 return None
             conflict = Conflict(self.call, self.name)
             conflict.look()
@@ -192,7 +220,7 @@ class Execution:
     async def _aacquires(self, lock: BaseLock) -> bool:
         """Async version of `_acquires()`, which waits if `on_conflict` says so."""
         try:
-            return await lock.aacquire(blocking=self.waits)
+            return await lock.aacquire(blocking=self._waits)
         except LockError as error:
             if not error.held_as:
                 raise
@@ -219,9 +247,10 @@ class Execution:
                 lock.release()  # the cooldown counts from the start of the task
         else:
             was_held = self.single.release_queue_lock(self.queue_lock_name, self.call)
-        if was_held or self.must_run:
-            return None
         conflict = Conflict(self.call, self.queue_lock_name)
+        # A task that must not be skipped runs without its queue lock.
+        if was_held or self._action(conflict.holder, conflict.name) is Action.RUN_LATER:
+            return None
         if not conflict.look() or self._ended_queue_lock(conflict):
             return None
         return conflict

@@ -12,6 +12,8 @@ from django_redislock.conf import conf
 from django_redislock.names import short_repr
 from django_redislock.validators import Seconds
 
+from .policies import POLICIES, Policy
+
 QUEUE_TIMEOUT_SECONDS = 3600.0
 
 
@@ -92,6 +94,7 @@ class Options:
     blocking_timeout: Annotated[Seconds | None, validators.wait] = None
     countdown: Annotated[Seconds | None, validators.wait] = None
     max_retries: Annotated[int | None, partial(validators.count, least=0)] = None
+    max_queued: Annotated[int | None, validators.count] = None
     limit: Annotated[int | Callable[..., int] | None, _limit] = None
     at_least_for: Annotated[Seconds, validators.at_least] = 0
     max_hold: Annotated[Seconds | None, validators.lease] = None
@@ -102,8 +105,7 @@ class Options:
 
     locking: Locking = field(init=False)
 
-    policy: str = field(init=False)
-    """The policy when a task starts. No task is queued then that it could replace."""
+    policy: Policy = field(init=False)
 
     holds_on_retry: bool = field(init=False)
     """Whether the lock is kept for the task's own retry."""
@@ -122,7 +124,7 @@ class Options:
             if getattr(self, option) is not DEFAULTS[option]:
                 setattr(self, option, validate(option, getattr(self, option)))
         self.locking = locking = MODES[self.mode]
-        self.policy = "skip" if self.on_conflict == "replace" else self.on_conflict
+        self.policy = self._policy_class()(self)
         self.holds_on_retry = (
             self.mode == "until_executed" if self.hold_on_retry is None else self.hold_on_retry
         )
@@ -136,23 +138,37 @@ class Options:
             if getattr(self, option) != DEFAULTS[option]
         }
 
+    def _policy_class(self) -> type[Policy]:
+        choices = {
+            name: policy for name, policy in POLICIES.items() if policy.works_with(self.locking)
+        }
+        if self.on_conflict not in choices:
+            raise ValueError(
+                f"on_conflict={short_repr(self.on_conflict)} does not work with"
+                f" mode={self.mode!r}. Use one of {', '.join(map(repr, choices))}"
+            )
+        return choices[self.on_conflict]
+
+    def _require(self, option: str, is_possible: bool, required: str) -> None:
+        value = getattr(self, option)
+        if value is not None and not is_possible:
+            raise ValueError(f"{option}={short_repr(value)} requires {required}")
+
     def _check_combination(self) -> None:
         """Raise `ValueError` if options cannot be combined."""
-        locking, on_conflict = self.locking, self.on_conflict
-        at_start = "skip", "raise", "retry", "wait"
-        policies = ("skip", "raise", "replace") if locking.when_sent else at_start
-        if on_conflict not in policies:
-            choices = ", ".join(map(repr, policies))
-            raise ValueError(
-                f"on_conflict={short_repr(on_conflict)} does not work with mode={self.mode!r}. Use"
-                f" one of {choices}"
-            )
-        retries = on_conflict == "retry"
-        not_mode, not_policy = f"not mode={self.mode!r}", f"not on_conflict={on_conflict!r}"
+        locking = self.locking
+        not_mode = f"not mode={self.mode!r}"
+        for policy in POLICIES.values():
+            for option in policy.options:
+                is_possible = isinstance(self.policy, policy) or (
+                    option == "countdown" and locking.separate
+                )
+                self._require(
+                    option,
+                    is_possible,
+                    f"on_conflict={policy.name!r}, not on_conflict={self.on_conflict!r}",
+                )
         for option, is_possible, required in (
-            ("blocking_timeout", on_conflict == "wait", f"on_conflict='wait', {not_policy}"),
-            ("max_retries", retries, f"on_conflict='retry', {not_policy}"),
-            ("countdown", retries or locking.separate, f"on_conflict='retry', {not_policy}"),
             (
                 "hold_on_retry",
                 locking.while_running or not self.hold_on_retry,
@@ -165,9 +181,7 @@ class Options:
             ),
             ("key", self.unique_on is None, "no unique_on: use one of them"),
         ):
-            if getattr(self, option) is not None and not is_possible:
-                value = short_repr(getattr(self, option))
-                raise ValueError(f"{option}={value} requires {required}")
+            self._require(option, is_possible, required)
         timeout = conf.timeout if self.timeout is None and settings.configured else self.timeout
         if self.max_hold is not None and timeout is not None:
             validators.max_hold("max_hold", self.max_hold, timeout, self.at_least_for)

@@ -144,7 +144,7 @@ class Single:
             if limit is None
             else self.manager.semaphore(name, limit, **more)
         )
-        lock.on_conflict = options.policy
+        lock.on_conflict = options.policy.recorded_as
         lock.predecessor = call.queue_token
         if call.task_id:
             lock.task = call.task_name, call.task_id

@@ -29,10 +29,10 @@ def add_arguments(parser: CommandParser) -> None:
 
 
 def run(command: BaseCommand, manager: LockManager, options: dict[str, Any]) -> None:
+    limit, read, process = options["limit"], count(), options["process"]
     infos: Iterable[LockInfo] = manager.active(options["pattern"])
-    if process := options["process"]:
+    if process:
         infos = (info for info in infos if process in map(process_of, info.holders))
-    limit, read = options["limit"], count()
     if options["format"] == "json":
         first = nsmallest(limit, infos, key=urgency) if limit else infos
         write_json(command, map(lock_facts, first))
@@ -44,11 +44,8 @@ def run(command: BaseCommand, manager: LockManager, options: dict[str, Any]) -> 
         styles = ["ERROR" if info.is_stale else "" for info in shown]
         write_table(command, [HEADER, *map(lock_cells, shown)], *styles)
     else:
-        command.stdout.write(no_locks_text(options["pattern"] or process))
+        is_narrowed = options["pattern"] or process
+        command.stdout.write("No active lock matches." if is_narrowed else "No active locks.")
     if more := next(read) - len(shown):
         text = f"and {more:,} more. Give a PATTERN, a larger --limit, or --format json."
         command.stdout.write(text)
-
-
-def no_locks_text(selection: str | None) -> str:
-    return "No active lock matches." if selection else "No active locks."

@@ -1,5 +1,6 @@
 """`locks release`: force-release locks, after a confirmation."""
 
+import getpass
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -12,11 +13,11 @@ from django.template.defaultfilters import pluralize
 from redis.exceptions import RedisError
 
 from ...advice import quorum_text
-from ...lock_state import STALE, LockState, is_queued, process_of, state_of_holding
+from ...lock_state import QUEUED, STALE, LockState, is_queued, process_of, state_of_holding
 from ...manager import LockManager
-from ...snapshots import Holding, LockInfo
-from ...text import age, any_of, error_text, printable
-from ..arguments import NOT_DONE, USAGE, add_process, duration, name, pattern
+from ...snapshots import Holding, LockInfo, Waiter
+from ...text import age, any_of, error_text, printable, short_duration, task_text
+from ..arguments import NOT_DONE, USAGE, add_process, duration, name, pattern, reason
 from ..formatting import hold_text
 from ..output import checked_output
 
@@ -24,6 +25,13 @@ HELP = "Force-release locks. This does not stop their holders."
 
 MAX_CONFIRMED = 1000
 """The largest number of holds that a user can confirm, so that they take little memory."""
+
+
+OF_HOLDERS = "older_than", "host", "process", "task", "stale"
+"""The filters that a task which is stored in the queue does not match."""
+
+MAX_SEARCHED = 10_000
+"""The largest number of waiters of a lock among which a token is looked for."""
 
 
 class SelectedHold(NamedTuple):
@@ -41,6 +49,13 @@ class SelectedHold(NamedTuple):
             text += f". {quorum_text()}"
         return cls(info.name, holding.stored_token, text, state_of_holding(holding))
 
+    @classmethod
+    def of_stored(cls, info: LockInfo, waiter: Waiter) -> "SelectedHold":
+        """Return a task that waits in the queue without a process."""
+        waited = short_duration(waiter.waited)
+        text = f"{printable(info.name)} ({task_text(waiter)}, stored for {waited})"
+        return cls(info.name, waiter.stored_token, text, QUEUED)
+
 
 def add_arguments(parser: CommandParser) -> None:
     which = parser.add_mutually_exclusive_group()
@@ -57,6 +72,9 @@ def add_arguments(parser: CommandParser) -> None:
     parser.add_argument("--task", type=pattern, metavar="T", help=help_text)
     parser.add_argument("--stale", action="store_true", help="Only stale holders.")
     parser.add_argument("--token", metavar="T", help="Only the holder with this lock token.")
+    add_process(parser)
+    help_text = "Why, for the history, which also has the operating system's user."
+    parser.add_argument("--reason", type=reason, metavar="TEXT", help=help_text)
     parser.add_argument("--dry-run", action="store_true", help="Only show the matching holders.")
     parser.add_argument(
         "--yes", "--noinput", action="store_true", help="Don't ask for confirmation."
@@ -67,8 +85,7 @@ def run(command: BaseCommand, manager: LockManager, options: dict[str, Any]) -> 
     filters = "names", "pattern", "all", "host", "process", "task", "stale", "token"
     if options["older_than"] is None and not any(map(options.get, filters)):
         text = "Give NAMEs, --pattern, --older-than, --host, --process, --task, --stale, --token"
-        text += " or --all."
-        raise CommandError(text, returncode=USAGE)
+        raise CommandError(f"{text} or --all.", returncode=USAGE)
     failures: list[str] = []
     found = matching_holds(manager, options, failures)
     first = next(found, None)
@@ -83,7 +100,8 @@ def run(command: BaseCommand, manager: LockManager, options: dict[str, Any]) -> 
     else:
         if first and not options["yes"]:
             holds = confirmed(command, holds)
-        failures += release(manager, holds, partial(report, command))
+        force = partial(manager.force_release, by=system_user(), reason=options["reason"])
+        failures += release(force, holds, partial(report, command))
     if failures:
         raise CommandError("\n".join(failures))
 
@@ -100,10 +118,13 @@ def matching_holds(
             if matches(holding, options):
                 missing.pop(info.name, None)
                 yield SelectedHold.of(info, holding)
+        if options["token"] and info.waiters and not any(map(options.get, OF_HOLDERS)):
+            for waiter in manager.queue(info.name, MAX_SEARCHED):
+                if waiter.stored_token == options["token"]:
+                    missing.pop(info.name, None)
+                    yield SelectedHold.of_stored(info, waiter)
     for each in missing:
-        reason = "has no holder that matches"
-        if each not in named:
-            reason = "is not held"
+        reason = "has no holder that matches" if each in named else "is not held"
         failures.append(f"{printable(each)} {reason}")
 
 
@@ -161,8 +182,18 @@ def question(holds: Sequence[SelectedHold]) -> str:
     return f"Release {text}? [y/N]"
 
 
+def system_user() -> str | None:
+    """Return the name of the operating system's user, if it has one."""
+    try:
+        return getpass.getuser()
+    except (KeyError, ImportError, OSError):  # a container may run with an id of no user
+        return None
+
+
 def release(
-    manager: LockManager, holds: Iterable[SelectedHold], report: Callable[[SelectedHold], object]
+    force: Callable[[str, str], int],
+    holds: Iterable[SelectedHold],
+    report: Callable[[SelectedHold], object],
 ) -> list[str]:
     """Release by token, so that a newer holder keeps its lock. Call `report` after each release.
 
@@ -174,7 +205,7 @@ def release(
     try:
         for hold in holds:
             unconfirmed = f"It is not known whether {printable(hold.name)} was released. "
-            if manager.force_release(hold.name, hold.stored_token):
+            if force(hold.name, hold.stored_token):
                 report(hold)
             else:
                 failures.append(f"{printable(hold.name)} was not released: the holder has changed")

@@ -1,8 +1,10 @@
 """`locks run`: run a command while a lock is held, and end it if the lock is lost."""
 
+import math
 import os
 import signal
 import subprocess
+import time
 from argparse import Namespace
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -36,9 +38,9 @@ SIGNALLED = 128
 """Added to the number of a signal, the exit status of a process that the signal ended."""
 
 NOT_EXECUTABLE, NOT_FOUND = 126, 127
-"""The exit statuses of a shell if it cannot run a command."""
+"""The exit statuses of a shell for a command that cannot be executed."""
 
-FORWARDED = (signal.SIGTERM, signal.SIGINT)
+FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 POLL_SECONDS = 0.1
 """Between two checks of the lock and the command. A signal is forwarded at once."""
@@ -53,9 +55,9 @@ def add_arguments(parser: CommandParser) -> None:
         " [--using A] -- COMMAND..."
     )
     parser.epilog = (
-        f"Exit status: of the command, {SIGNALLED} + n for signal n; {NOT_EXECUTABLE} it cannot be"
-        f" executed, {NOT_FOUND} not found; {LOST} the lock was lost; 1 the lock was not acquired,"
-        " or Redis is unreachable; 2 wrong usage."
+        "Exit status: of the command, 128 + n for signal n; 126 it cannot be executed, 127 not"
+        f" found; {LOST} the lock was lost; 1 the lock was not acquired, or Redis is unreachable;"
+        " 2 wrong usage."
     )
     parser.add_argument("name", type=name, metavar="NAME", help="The lock's name.")
     help_text = "The lease, renewed while the command runs; default: REDISLOCK_TIMEOUT."
@@ -88,21 +90,6 @@ def run(command: BaseCommand, manager: LockManager, options: dict[str, Any]) -> 
         raise SystemExit(status)
 
 
-@contextmanager
-def signal_handler(handle: Callable[[int, FrameType | None], None]) -> Iterator[None]:
-    """Handle the signals of `FORWARDED`, in the main thread.
-
-    Signals that this process ignores stay ignored, as a shell wants it for a background job.
-    """
-    handled = [each for each in FORWARDED if signal.getsignal(each) is not signal.SIG_IGN]
-    before = {number: signal.signal(number, handle) for number in handled}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler or signal.SIG_DFL)
-
-
 class LockedCommand:
     """A command, and the lock that it runs under."""
 
@@ -124,10 +111,7 @@ class LockedCommand:
         if self.is_waiting:
             self.is_waiting = False
             raise SystemExit(SIGNALLED + number)
-        # Ctrl-C reaches the command as well, because it is in the same process group.
-        is_from_keyboard = number == signal.SIGINT and any(map(os.isatty, (0, 1, 2)))
-        if not is_from_keyboard:
-            self.signals.put(number)
+        self.signals.put(number)
 
     def on_waiting(self, **about: object) -> None:
         self.say(f"Waiting for {self.holder_text()}")
@@ -164,47 +148,47 @@ class LockedCommand:
         return hold_text(self.name, held) if held else printable(self.name)
 
     def run_command(self) -> int:
-        """Run the command under the lock, and return its exit status."""
-        fence_token = str(self.lock.fence_token)
-        own = {"REDISLOCK_NAME": self.name, "REDISLOCK_FENCE_TOKEN": fence_token}
         argv = self.options["argv"]
+        environment = {
+            **os.environ,
+            "REDISLOCK_NAME": self.name,
+            "REDISLOCK_FENCE_TOKEN": str(self.lock.fence_token),
+        }
         try:
-            child = subprocess.Popen(argv, env=os.environ | own, close_fds=False)  # noqa: S603
-        except OSError as error:
-            self.say(f"locks run: {argv[0]!r}: {error.strerror}")
+            child = subprocess.Popen(argv, env=environment)  # noqa: S603  the caller chose it
+        except (OSError, ValueError) as error:
+            self.say(f"locks run: {printable(argv[0])}: {error_text(error)}")
             is_missing = isinstance(error, FileNotFoundError | NotADirectoryError)
             return NOT_FOUND if is_missing else NOT_EXECUTABLE
         try:
             return self.supervise(child)
-        except BaseException:
-            child.kill()
-            raise
+        finally:
+            if child.poll() is None:
+                child.kill()
+                child.wait()
 
-    def supervise(self, child: subprocess.Popen[bytes]) -> int:
-        """Forward signals until the command ends. End it if the lock is lost."""
+    def supervise(self, child: "subprocess.Popen[bytes]") -> int:
+        """Pass signals on until the command has ended, and end it if the lock is lost."""
+        kill_at = math.inf
         while child.poll() is None:
-            if self.lock.lost:
-                self.end(child)
-                break
+            if self.lock.lost and kill_at == math.inf:
+                grace = self.options["grace"]
+                kill_at = time.monotonic() + grace
+                child.terminate()
+                self.say(
+                    f"{printable(self.name)} was lost: the command got SIGTERM, and will be"
+                    f" killed after {short_duration(grace)}"
+                )
+            if time.monotonic() >= kill_at:
+                child.kill()
             with suppress(Empty):
-                child.send_signal(self.signals.get(timeout=POLL_SECONDS))
-        if child.returncode < 0:
-            return SIGNALLED - child.returncode
-        return child.returncode
+                self.forward(child, self.signals.get(timeout=POLL_SECONDS))
+        return child.returncode if child.returncode >= 0 else SIGNALLED - child.returncode
 
-    def end(self, child: subprocess.Popen[bytes]) -> None:
-        """Send SIGTERM to the command, and SIGKILL if it has not ended in time."""
-        grace = self.options["grace"]
-        child.terminate()
-        self.say(
-            f"{printable(self.name)} was lost: the command got SIGTERM, and will be killed "
-            f"after {short_duration(grace)}"
-        )
-        try:
-            child.wait(grace)
-        except subprocess.TimeoutExpired:
-            child.kill()
-            child.wait()
+    def forward(self, child: "subprocess.Popen[bytes]", number: int) -> None:
+        # A terminal sends Ctrl-C, and SIGHUP when it is closed, to the command as well.
+        if number == signal.SIGTERM or not os.isatty(0):
+            child.send_signal(number)
 
     def release(self, status: int) -> int:
         """Release the lock, and return the exit status."""
@@ -227,6 +211,21 @@ class LockedCommand:
     def say(self, text: str) -> None:
         with suppress(OSError):  # nobody reads stderr
             self.command.stderr.write(text, style_func=str)
+
+
+@contextmanager
+def signal_handler(handle: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+    """Handle the signals of `FORWARDED`, in the main thread.
+
+    Signals that this process ignores stay ignored, so that `nohup` works.
+    """
+    numbers = [n for n in FORWARDED if signal.getsignal(n) is not signal.SIG_IGN]
+    before = {n: signal.signal(n, handle) for n in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler or signal.SIG_DFL)
 
 
 def split_at_dashes(parser: CommandParser) -> None:

@@ -120,6 +120,9 @@ def write_waiters(command: BaseCommand, info: LockInfo, waiters: Sequence[Waiter
         who = holder_text(waiter), task_text(waiter) or "-", *share(info, waiter).values()
         metadata = metadata_text(waiter.metadata) or "-"
         rows.append((short_duration(waiter.waited), *who, metadata))
+    if any(waiter.is_stored for waiter in waiters):
+        places = "POSITION", *map(str, range(1, len(waiters) + 1))
+        rows = [(place, *row) for place, row in zip(places, rows, strict=True)]
     write_table(command, rows)
 
 

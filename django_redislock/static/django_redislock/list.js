@@ -224,9 +224,9 @@
             if (results) find("#redislock-pages").before(results);
             return;
         }
+        // The rows alone, so that the table stays where it was scrolled to, unless a second cache
+        // alias adds a column.
         const headers = (table) => find("thead", table).textContent;
-        // The rows alone, so that the table stays where it was scrolled to; other columns may
-        // have been chosen meanwhile.
         const part = headers(here) === headers(results) ? "tbody" : "table";
         find(part, here).replaceWith(find(part, results));
     }

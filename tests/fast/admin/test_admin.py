@@ -59,8 +59,8 @@ def post_selected(client, *values, **extra):
     return client.post(LIST, data)
 
 
-def confirm(client, text):
-    return client.post(RELEASE, {"seen": text, "confirmed": "yes"})
+def confirm(client, text, **more):
+    return client.post(RELEASE, {"seen": text, "confirmed": "yes"} | more)
 
 
 # The list
@@ -170,9 +170,15 @@ def test_release_of_one_asks_then_releases_then_logs(hold, releaser, caplog):
     for response in (releaser.get(LIST), page, confirmation):
         assert lock.token not in text_of(response)
     assert locks.get("invoice:42").token == lock.token
-    done = confirm(releaser, confirmation.context["seen"])
+    assert 'name="reason"' in text_of(confirmation)
+    done = confirm(releaser, confirmation.context["seen"], reason=" It <hangs> ")
 
     lock_force_released.disconnect(listener)
+    [event] = locks.history("invoice:42", limit=1)
+    assert (event.by, event.reason) == (str(LogEntry.objects.get().user), "It <hangs>")
+    past = lock_page(releaser, "invoice:42")
+    assert "It &lt;hangs&gt;" in text_of(past)
+    assert event.by in text_of(past)
     assert locks.get("invoice:42") is None
     assert "<td>within 10s</td>" in text_of(confirmation)
     assert messages_of(done) == ["Released “invoice:42”."]
@@ -181,7 +187,7 @@ def test_release_of_one_asks_then_releases_then_logs(hold, releaser, caplog):
     assert entry.is_change()
     assert f"fencing token {lock.fence_token}" in entry.change_message
     assert lock.token not in entry.change_message
-    assert [call["user"] for call in heard] == [entry.user]
+    assert [call["by"] for call in heard] == [entry.user]
     [record] = [each for each in caplog.records if "Force-releasing" in each.message]
     assert (record.name, record.levelname) == ("django_redislock", "WARNING")
     assert "using='default' user='view_activelock-release_activelock'" in record.message

@@ -1,12 +1,13 @@
 """Mistakes that are reported: wrong arguments, and tasks that lose work."""
 
 import pytest
+from celery.exceptions import Retry
 
 from django_redislock import single_instance
 from django_redislock.celery.message import QUEUE_LOCK
 from django_redislock.tasks.checks import check_names
 
-from .tools import WHEN_SENT, held_by, make_task, run_message
+from .tools import WHEN_SENT, elsewhere, held_by, make_task, run_message
 
 
 @pytest.mark.parametrize("mode", WHEN_SENT)
@@ -38,15 +39,47 @@ def test_a_task_that_its_own_lock_refuses_is_reported_once(app, name, caplog):
     assert f"task=tests.{name}" in text
 
 
-def test_a_task_that_another_task_makes_skip_is_reported_once(app, name, caplog):
-    charge = make_task(app, name)
-
-    @single_instance(mode="until_executed", key=name)
+def other_task(app, name, **options):
+    @single_instance(key=name, **options)
     @app.task(name=f"tests.{name}.other")
-    def refund(): ...
+    def refund():
+        return "refunded"
 
+    return refund
+
+
+@pytest.mark.parametrize("on_conflict", ["skip", "replace"])
+def test_another_task_with_the_same_lock_is_no_duplicate(app, name, sent, signals, on_conflict):
+    charge = make_task(app, name)
+    refund = other_task(app, name, mode="until_executed", on_conflict=on_conflict)
     queued = charge.delay()
-    assert [refund.delay().id for _ in range(2)] == [queued.id] * 2
+    refunded = refund.delay()
+    assert refunded.id != queued.id
+    assert (held_by(name), signals) == ({name: queued.id}, [])
+    headers = {QUEUE_LOCK: sent[1][QUEUE_LOCK]}
+    assert run_message(app, refund, headers=headers, task_id=refunded.id).type is Retry
+    assert run_message(app, charge, headers={QUEUE_LOCK: name}, task_id=queued.id) == "ran"
+    assert run_message(app, refund, headers=headers, task_id=refunded.id) == "refunded"
+    assert held_by(name) == {}
+
+
+def test_a_task_that_meets_another_task_runs_later(app, name, sent, signals):
+    refund = other_task(app, name)
+
+    def body():
+        assert elsewhere(lambda: run_message(app, refund, task_id="refund")).type is Retry
+        return "ran"
+
+    assert run_message(app, make_task(app, name, body=body)) == "ran"
+    assert [each["id"] for each in sent] == ["refund"]
+    assert signals == []
+
+
+def test_a_call_that_another_task_makes_skip_is_reported_once(app, name, caplog):
+    refund = other_task(app, name)
+    charge = make_task(app, name, body=lambda: elsewhere(lambda: refund.apply().get()))
+    for _ in range(2):
+        assert run_message(app, charge) is None
     [text] = [text for text in caplog.messages if "because of another task" in text]
     assert f"task=tests.{name}.other other=tests.{name}" in text
 

@@ -1,5 +1,6 @@
 """`manage.py locks release`."""
 
+import getpass
 import os
 import re
 from concurrent.futures import ThreadPoolExecutor
@@ -188,6 +189,8 @@ def test_release_by_host_process_task_or_stale_renewal(hold, redis_server):
         assert matching("--task", "sync") == matching("--task", "id-?") == {"by:task"}
         assert matching("--task", "*") == {"by:task"}
         assert matching("--host", host) == {"stuck", "alive", "by:task"}
+        assert matching("--process", f"{host}:{os.getpid()}") == {"stuck", "alive", "by:task"}
+        assert matching("--process", f"{host}:1") == set()
         assert matching("--host", host, "--pattern", "a*") == {"alive"}
         assert matching("--host", "elsewhere") == set()
         assert matching("--process", process) == {"stuck", "alive", "by:task"}
@@ -219,12 +222,23 @@ def test_confirmation_counts_locks_holders_and_stale_holders(hold, redis_server,
     assert (done.returncode, done.stderr) == (1, "Nothing was released.\n")
 
 
-@pytest.mark.parametrize("process", ["web-1", "web-1:", ":311", "web-1:x"])
-def test_a_process_is_host_and_pid(process):
-    done = run("release", "--process", process)
+def test_a_release_records_the_user_of_the_system_and_the_reason(hold):
+    hold("x")
 
+    assert run("release", "x", "--yes", "--reason", "It hangs").returncode == 0
+
+    [event] = locks.history("x", limit=1)
+    assert (event.outcome, event.by, event.reason) == ("forced", getpass.getuser(), "It hangs")
+    shown = call("history", "x")
+    assert "FORCED BY" in shown
+    assert f"{event.by}: It hangs" in shown
+
+
+@pytest.mark.parametrize("process", ["web-1", "web-1:", ":7", "web-1:x", "web-1:-3"])
+def test_a_process_is_a_host_and_an_id(process):
+    done = run("release", "--process", process)
     assert done.returncode == 2
-    assert f"invalid process '{process}'. Use HOST:PID" in done.stderr
+    assert "HOST:PID" in done.stderr
 
 
 def test_dry_run_releases_nothing(hold):

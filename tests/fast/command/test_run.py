@@ -60,7 +60,6 @@ def while_it_runs(tmp_path):
         (["sh", "-c", "kill -USR1 $$"], 138),
         (["no-such-command"], 127),
         (["/no/such/command"], 127),
-        ([""], 126),
         ([str(ROOT / "pyproject.toml")], 126),
         ([str(ROOT)], 126),
     ],
@@ -70,7 +69,7 @@ def test_exit_status_is_the_commands(command, status, capfd):
 
     assert (ended.returncode, ended.stdout) == (status, "")
     assert ended.stderr.count("\n") == (status in (126, 127))
-    assert capfd.readouterr().err == ""
+    assert capfd.readouterr() == ("", "")
     assert locks.get("x") is None
 
 

@@ -14,7 +14,6 @@ WRONG = [
     ("check", "x", "--format xml", "--fail-on unknown", "--using nowhere"),
     ("show", "", "''", "x --format table"),
     ("history", "--outcome won", "--format jsonl", "--limit 0", "--limit 1000000000000000000"),
-    ("watch", "--interval 0", "--interval soon", "--interval 2h", "--limit 5"),
     (
         "release",
         "",

@@ -102,7 +102,13 @@ def test_force_release_frees_it(manager, forced):
     token = lock.token
     assert manager.force_release("a") == 1
     assert manager.get("a") is None
-    expected = {"using": manager.alias, "name": "a", "tokens": (token,), "user": None}
+    expected = {
+        "using": manager.alias,
+        "name": "a",
+        "tokens": (token,),
+        "by": None,
+        "reason": None,
+    }
     assert forced == [{"sender": LockManager, **expected}]
     with pytest.raises(LockLost):
         lock.release()
@@ -116,11 +122,21 @@ def test_force_release_by_token_spares_another_holder(manager, forced):
     assert manager.force_release("a", old) == 0
     assert forced == []
     assert second.owned()
-    user = object()
-    assert manager.force_release("a", second.token, user=user) == 1
-    assert [about["user"] for about in forced] == [user]
+    assert manager.force_release("a", second.token, by=7, reason="It hangs\x1b") == 1
+    assert [(about["by"], about["reason"]) for about in forced] == [(7, "It hangs\x1b")]
+    [event] = manager.history("a", limit=1)
+    assert (event.outcome, event.by, event.reason) == ("forced", "7", r"It hangs\x1b")
     with pytest.raises(LockLost):
         second.release()
+
+
+@pytest.mark.parametrize("wrong", [5, b"why", "x" * 501])
+def test_a_reason_is_a_short_text(manager, wrong):
+    [lock] = hold(manager, "a")
+    with pytest.raises((TypeError, ValueError), match="reason must"):
+        manager.force_release("a", reason=wrong)
+    assert lock.owned()
+    lock.release()
 
 
 def test_a_failing_receiver_does_not_prevent_a_forced_release(manager):

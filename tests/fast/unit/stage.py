@@ -429,7 +429,7 @@ class Stage:
                     str(inbox), int(lasts), str(tokens).split(), remembered=remembered
                 )
                 return " ".join(missing).encode()
-            case "force", [_, field, _]:
+            case "force", [_, field, _, _, _]:
                 chosen = str(field).removeprefix("h:")
                 return sorted(model.force(chosen, remembered=remembered))  # type: ignore[arg-type]
         raise AssertionError(f"the model does not know {call}")

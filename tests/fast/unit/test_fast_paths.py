@@ -58,7 +58,7 @@ releases = st.tuples(
     st.sampled_from(["released", "released", "killed"]),
 )
 calls = st.tuples(st.just("acquire"), acquires) | st.tuples(st.just("release"), releases)
-forces = st.tuples(st.just("force"), st.just((KEYS.name, "")))
+forces = st.tuples(st.just("force"), st.just((KEYS.name, "", "", "")))
 pauses = st.tuples(st.just("pass_time"), st.sampled_from([(60_000,), (3_000_000,)]))
 forged = st.sampled_from(
     [

@@ -23,6 +23,7 @@ from django_redislock.lua import (
     FORCE,
     HEARTBEAT,
     HISTORY,
+    LAST_RUNS,
     NAMES,
     QUEUE,
     RELEASE,
@@ -95,7 +96,7 @@ class Lock:
         return self.ask(FENCE, (A.index, A.lock, A.history), "a", token, fence)
 
     def force(self, token: str = "") -> Any:
-        return self.ask(FORCE, A.all, "a", f"h:{token}" if token else "")
+        return self.ask(FORCE, A.all, "a", f"h:{token}" if token else "", "", "")
 
     def rows(self, *names: str) -> list[LockInfo]:
         locks = [KEYS.of(name) for name in names]
@@ -117,7 +118,7 @@ class Lock:
         _, rows = json.loads(reply)
         members = self.client.zrange(A.queue, 0, -1, withscores=True)
         tokens = {came: token for token, came in members}
-        return [tokens[float(came)] for came, _ in rows]
+        return [tokens[float(came)] for came, *_ in rows]
 
     def history(
         self, name: str = "", limit: int = 10
@@ -890,3 +891,44 @@ def test_scripts_raise_if_the_user_has_too_few_rights(
     with half, pytest.raises(ResponseError, match=rf"{missing}|permission|can't run"):
         do(Lock(half))
     lock.client.acl_deluser("half")
+
+
+# The last runs of a schedule
+
+
+RUNS = KEYS.last_runs("a")
+
+
+def last_runs(lock: Lock, fence: int, with_runs: str, *changes: str) -> Any:
+    return lock.client.eval(LAST_RUNS.source, 1, RUNS, fence, with_runs, *changes)
+
+
+def test_last_runs_are_recorded_removed_and_returned(lock: Lock) -> None:
+    assert last_runs(lock, 5, "1") == '["fence","5"]'
+    assert last_runs(lock, 5, "0", "daily", "one", "hourly", "two") == 1
+    assert last_runs(lock, 5, "0", "daily", "") == 1
+    assert pairs(json.loads(last_runs(lock, 6, "1"))) == {"fence": "6", "run:hourly": "two"}
+    lock.client.delete(RUNS)
+
+
+def test_a_schedule_can_have_many_entries(lock: Lock) -> None:
+    changes = [text for number in range(10_000) for text in (f"entry-{number}", "run")]
+    assert last_runs(lock, 5, "0", *changes) == 1
+    assert len(pairs(json.loads(last_runs(lock, 6, "1")))) == 10_001
+    lock.client.delete(RUNS)
+
+
+def test_a_leader_with_an_older_fencing_token_changes_no_last_run(lock: Lock) -> None:
+    last_runs(lock, 6, "0", "daily", "one")
+    before = lock.client.hgetall(RUNS)
+    assert last_runs(lock, 5, "0", "daily", "two") == 0
+    assert last_runs(lock, 5, "1") == 0
+    assert lock.client.hgetall(RUNS) == before
+    lock.client.delete(RUNS)
+
+
+def test_a_fencing_token_that_is_no_number_blocks_no_leader(lock: Lock) -> None:
+    lock.client.hset(RUNS, "fence", "nonsense")
+    assert last_runs(lock, 5, "0", "daily", "one") == 1
+    assert lock.client.hget(RUNS, "fence") == "5"
+    lock.client.delete(RUNS)

@@ -170,9 +170,12 @@ def test_each_check_and_subcommand_has_a_heading() -> None:
 
 def test_each_key_is_documented() -> None:
     keys = Keys("p").of("<name>")
-    names = [keys.lock, keys.queue, keys.waiting, keys.index]
+    names = [keys.lock, keys.queue, keys.waiting, keys.index, Keys("p").last_runs("<name>")]
     names += [f"{keys.inboxes}<id>", f"{keys.inboxes}<id>:alive"]
     scripts = "".join(path.read_text() for path in (PACKAGE / "lua").glob("*.lua"))
+    names += [
+        f"{keys.inboxes}outbox:{part}" for part in re.findall(r"outbox_key\(.*?'(\w+)'\)", scripts)
+    ]
     streams = {*re.findall(r"history \.\. '(\w+)'", scripts), "ended", "broken"}
     names += [f"{keys.history}{stream}" for stream in streams]
     assert {name.partition("}:")[2] for name in names} == in_first_cells(

@@ -20,14 +20,14 @@ RUN = [sys.executable, "-W", "error", "-m", "django", "locks", "run"]
 NO_STDERR = ["sh", "-c", 'exec "$@" 2>&-', "sh"]
 """Prefix of a command that closes its stderr."""
 
-NAMES = ("SIGTERM", "SIGINT")
+NAMES = ("SIGTERM", "SIGHUP", "SIGINT")
 
-# `locks run` does not forward a signal that it was started to ignore.
+# `locks run` does not forward a signal that it was started to ignore, as by `nohup`.
 SIGNALS = [name for name in NAMES if signal.getsignal(getattr(signal, name)) != signal.SIG_IGN]
 
 LISTENER = """
 import os, signal, sys, threading
-names = "SIGTERM", "SIGINT"
+names = "SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2", "SIGQUIT", "SIGINT"
 numbers = {getattr(signal, name) for name in names}
 # Not with handlers: Python runs one late if the signal comes right before a read() that blocks.
 signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
@@ -148,7 +148,6 @@ def test_a_command_that_does_not_end_is_killed():
 def test_lost_lock_ends_the_command():
     with Run("x", "--timeout", "3", "--grace", "60", "--", "sleep", "1000") as run:
         (command,) = wait_until(lambda: psutil.Process(run.pid).children())
-        wait_until(lambda: command.name() == "sleep")
         locks.force_release("x")
 
         assert run.wait() == 75
@@ -246,3 +245,42 @@ def test_ctrl_c_arrives_once():
         terminal.end(7)
 
     assert terminal.text.count("got SIGINT") == 1
+
+
+def test_a_closed_terminal_ends_the_command():
+    """`ssh -t`, tmux and `docker run -t` start a command without a shell."""
+    leads = (
+        "import fcntl, os, signal, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); "
+        "signal.signal(signal.SIGHUP, signal.SIG_DFL); "  # the parent may ignore it
+        "os.execv(sys.argv[1], sys.argv[1:])"
+    )
+    program = [sys.executable, "-c", leads, *RUN, "x", "--", "sleep", "1000"]
+    with Terminal(program=program) as terminal:
+        process = terminal.process
+        wait_until(lambda: [p.name() for p in psutil.Process(process.pid).children()] == ["sleep"])
+        os.close(terminal.ours)
+        terminal.ours = os.open(os.devnull, os.O_RDONLY)  # `Shell` closes it at the end
+        assert process.wait(timeout=20) == 128 + signal.SIGHUP
+
+
+def test_job_control_stops_and_resumes_both():
+    with Shell() as terminal:
+        terminal.run("x", LISTENER)
+        terminal.press("\x1a")
+        terminal.expect("Stopped")
+        terminal.press("fg\n")
+        terminal.expect("locks run")
+        terminal.press("hello\n")
+        terminal.expect("heard hello")
+        terminal.end(7)
+
+
+def test_job_that_was_stopped_past_its_lease_has_lost_it():
+    with Shell() as terminal:
+        terminal.run("x", LISTENER, lease=3)
+        terminal.press("\x1a")
+        terminal.expect("Stopped")
+        wait_until(lambda: locks.get("x") is None)
+        terminal.press("fg\n")
+        terminal.expect("got SIGTERM")
+        terminal.end(75)

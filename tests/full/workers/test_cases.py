@@ -15,11 +15,13 @@ import pytest
 from celery import chord
 
 from django_redislock import locks
+from django_redislock.tasks.deliveries import Action, Delivery, Holder
 from django_redislock.testing import EmbeddedServer
 from tests.celery_worker import MARKS, outcome
 from tests.tools import wait_until
 
 from . import cases_app as tasks
+from . import table_of_deliveries
 from .cases import QUEUED, REQUEUED, RUNNING, Case, CasesWorker, deliver_again
 from .cases_app import MODES, PAUSE, SHORT_LEASE
 
@@ -87,9 +89,14 @@ def case(new_case):
 
 @pytest.fixture
 def cell(request, mode):
-    """Record a cell of the table. `held` says which locks the mode holds at that time."""
+    """Record a cell of the table. `held` says which locks the mode holds at that time.
 
-    def note(*, lock, work, within=None, held=RUNNING):
+    `deliveries` says what was seen of each delivery: the holder that it met, and what happened.
+    """
+
+    def note(*, lock, work, within=None, held=RUNNING, deliveries=()):
+        for delivery, holder, action in deliveries:
+            assert table_of_deliveries.action(delivery, mode, holder) is action
         row = request.function
         cell = {
             "row": row.__name__,
@@ -109,9 +116,9 @@ ALWAYS = dict.fromkeys(MODES, True)
 """For cells whose text does not depend on the held locks."""
 
 
-def released(case, cell, since, work, lock="released by the pool process"):
+def released(case, cell, since, work, lock="released by the pool process", deliveries=()):
     """Wait until no lock is held, and record the cell."""
-    cell(lock=lock, within=case.freed(since=since), work=work)
+    cell(lock=lock, within=case.freed(since=since), work=work, deliveries=deliveries)
 
 
 def error_of(case):
@@ -123,7 +130,7 @@ def test_normal_end(case, cell):
     case.start()
     began = case.go()
     assert outcome(case.result) == "ran"
-    released(case, cell, began, "done")
+    released(case, cell, began, "done", deliveries=[(Delivery.FIRST, Holder.NOBODY, Action.RUN)])
 
 
 def test_exception(case, cell):
@@ -165,7 +172,8 @@ def test_requeue(new_case, cell):
     case.worker.consume(case.queue)
     assert case.ends(times=2) == "ran"
     lock = "kept as the queue lock" if REQUEUED[case.mode] else "released by the pool process"
-    cell(lock=lock, within=seconds, work="runs again")
+    seen = (Delivery.REDELIVERED, Holder.NOBODY, Action.RUN)
+    cell(lock=lock, within=seconds, work="runs again", deliveries=[seen])
 
 
 def test_requeue_acknowledged(case, cell):
@@ -189,7 +197,8 @@ def retries(case, cell, between, lock):
     case.state("RETRY")
     seconds = case.kept(between, since=began, within=PAUSE + 1)
     assert case.ends(times=2) == "ran"
-    cell(lock=lock, within=seconds, work="runs again", held=ALWAYS)
+    seen = (Delivery.RETRY, Holder.NOBODY, Action.RUN)
+    cell(lock=lock, within=seconds, work="runs again", held=ALWAYS, deliveries=[seen])
 
 
 def test_retry(case, cell, mode):
@@ -330,7 +339,8 @@ def test_redelivered_alive(new_case, cell, mode):
         case.go()
         case.go()
         case.worker.done_with(case.id, deliveries=2)
-        cell(lock=NOTHING, work="**runs twice at once**")
+        seen = (Delivery.REDELIVERED, Holder.ITSELF, Action.RUN)
+        cell(lock=NOTHING, work="**runs twice at once**", deliveries=[seen])
         return
     wait_until(lambda: case.worker.logged(case.id, " retry: "))
     assert len(case.run.notes("begin")) == 1
@@ -346,7 +356,8 @@ def test_redelivered_alive(new_case, cell, mode):
         else "the redelivered one is dropped after the first succeeds"
     )
     case.freed()
-    cell(lock="kept by the first; the redelivered one waits", work=work)
+    seen = (Delivery.REDELIVERED, Holder.ITSELF, Action.RUN_LATER)
+    cell(lock="kept by the first; the redelivered one waits", work=work, deliveries=[seen])
 
 
 def test_redelivered_dead(new_case, cell, mode):
@@ -357,7 +368,9 @@ def test_redelivered_dead(new_case, cell, mode):
     wait_until(lambda: not tokens & case.tokens(), timeout=2)
     seconds = time.monotonic() - killed
     assert case.ends(times=2) == "ran"
-    cell(lock=f"{BY_PARENT}, then acquired again", within=seconds, work="runs again")
+    seen = (Delivery.REDELIVERED, Holder.NOBODY, Action.RUN)
+    lock = f"{BY_PARENT}, then acquired again"
+    cell(lock=lock, within=seconds, work="runs again", deliveries=[seen])
 
 
 def test_chord_member(case, cell, mode):
@@ -379,7 +392,9 @@ def test_chord_member(case, cell, mode):
     case.worker.consume(case.queue)
     assert case.ends(times=1) == "ran"
     work = "returns None: the chord continues"
-    cell(lock="kept by the other task", work=work, held=ALWAYS)
+    delivery = Delivery.DUPLICATE if QUEUED[mode] else Delivery.FIRST
+    seen = (delivery, Holder.OTHER, Action.POLICY)
+    cell(lock="kept by the other task", work=work, held=ALWAYS, deliveries=[seen])
 
 
 def eagerly(case, send):
@@ -399,7 +414,9 @@ def test_eager(new_case, cell, monkeypatch):
     called, sent = new_case(), new_case()
     eagerly(called, called.task.apply)
     seconds = eagerly(sent, sent.task.apply_async)
-    cell(lock="held while it runs, then released", within=seconds, work="runs in the caller")
+    seen = (Delivery.CALLED, Holder.NOBODY, Action.RUN)
+    lock = "held while it runs, then released"
+    cell(lock=lock, within=seconds, work="runs in the caller", deliveries=[seen])
 
 
 @pytest.fixture
@@ -441,11 +458,11 @@ def test_restarted_and_sent_again(new_case, cell, mode, restarted_server, on_res
         first.run.wait_for("begin", 2)
         first.go()
         first.go()
-        work = "both run, **perhaps at once**"
+        work, action = "both run, **perhaps at once**", Action.RUN
     elif mode == "while_executing":
         first.run.wait_for("skipped")
         first.go()
-        work = "one runs, the other is skipped"
+        work, action = "one runs, the other is skipped", Action.POLICY
     else:
         wait_until(
             lambda: any(first.worker.logged(each.id, " retry: ") for each in (first, second))
@@ -455,11 +472,13 @@ def test_restarted_and_sent_again(new_case, cell, mode, restarted_server, on_res
         first.go()
         first.run.wait_for("begin", 2)
         first.go()
-        work = "both run, one after the other"
+        work, action = "both run, one after the other", Action.RUN_LATER
     answers = {outcome(each.result) for each in (first, second)}
     assert answers == ({"ran", None} if mode == "while_executing" else {"ran"})
     wait_until(lambda: on_restarted.get(first.name) is None)
-    cell(lock="queue lock lost; the second task can be sent", work=work, held=QUEUED)
+    lock = "queue lock lost; the second task can be sent"
+    seen = (Delivery.FIRST, Holder.OTHER, action)
+    cell(lock=lock, work=work, held=QUEUED, deliveries=[seen])
 
 
 def test_restarted_while_running(new_case, cell, mode, restarted_server, on_restarted):

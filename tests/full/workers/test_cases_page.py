@@ -4,7 +4,7 @@ from inspect import getdoc, getmembers, isfunction
 
 from tests.tools import ROOT
 
-from . import test_cases
+from . import table_of_deliveries, test_cases
 from .cases_app import MODES
 from .cases_table import read
 
@@ -27,3 +27,8 @@ def test_the_table_has_a_column_for_each_mode_and_a_row_for_each_test():
     for row in body:
         assert len(row) == len(head)
         assert all(row), row
+
+
+def test_the_docs_have_the_table_of_deliveries_that_the_code_has():
+    page = table_of_deliveries.PAGE.read_text()
+    assert f"\n\n{table_of_deliveries.table()}\n\n{table_of_deliveries.END}" in page

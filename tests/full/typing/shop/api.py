@@ -6,6 +6,7 @@ from typing import Literal, assert_type
 
 import redis
 import redis.asyncio
+from django.http import HttpRequest, HttpResponse
 from prometheus_client import CollectorRegistry
 from redis import exceptions
 
@@ -24,7 +25,9 @@ from django_redislock import (
     metrics,
 )
 from django_redislock.health import Health
+from django_redislock.leader import AsyncTerm, Term
 from django_redislock.lock_types import MultiLock, Mutex, Quorum, ReadLock, Semaphore, WriteLock
+from django_redislock.management import IsolatedCommand
 from django_redislock.snapshots import Event, Page
 
 
@@ -55,6 +58,34 @@ def kinds() -> tuple[BaseLock, ...]:
     quorum = locks.quorum("payout", using=("one", "two", "three"))
     assert_type(quorum, Quorum)
     return mutex, readers, writer, semaphore, many, quorum
+
+
+def leaders() -> None:
+    for term in locks.leader("poller", timeout=15, blocking_timeout=None, on_lost=warn):
+        assert_type(term, Term)
+        assert_type(term.fence_token, int | None)
+        assert_type(term.wait(timedelta(seconds=5)), bool)
+        by_hand(term)
+    terms = locks.leader("poller", max_hold=3600, min_replicas=1, metadata={"by": "nobody"})
+    assert_type(next(terms), Term)
+    terms.close()
+
+
+async def leaders_async() -> None:
+    async for term in locks.aleader("poller", timeout=15):
+        assert_type(term, AsyncTerm)
+        assert_type(await term.wait(5), bool)
+    await locks.aleader("poller").aclose()
+
+
+class Rebuild(IsolatedCommand):
+    lock_name = "rebuild:{site}"
+    lock_timeout = timedelta(minutes=1)
+    lock_wait = 5
+    conflict_exit_code = 1
+
+    def handle(self, *args: object, **options: object) -> None:
+        assert_type(self.lock, Mutex)
 
 
 def by_hand(lock: BaseLock) -> None:
@@ -157,6 +188,68 @@ async def inspect_async() -> None:
         assert_type(info, LockInfo)
     assert_type(await locks.ahistory(), tuple[Event, ...])
     assert_type(await locks.aping(), float)
+
+
+def values(shop: "Shop") -> None:
+    assert_type(
+        locks.get_or_set("rates", lambda: [1.5], 60, stale=timedelta(minutes=1)), list[float]
+    )
+    assert_type(locks.get_or_set("rate", 5, None, cache="other", version=2), int)
+    assert_type(rate("EUR"), float)
+    assert_type(rate(currency="EUR"), float)
+    rate.invalidate("EUR")
+    assert_type(shop.best(limit=5), list[str])
+    shop.best.invalidate(5)
+
+
+async def values_async() -> None:
+    assert_type(await locks.aget_or_set("rates", arates, 60, lease=5), list[float])
+    assert_type(await locks.aget_or_set("rate", lambda: 5, 60, blocking_timeout=2), int)
+    assert_type(await arate("EUR"), float)
+    await arate.ainvalidate(currency="EUR")
+
+
+async def arates() -> list[float]:
+    return [1.5]
+
+
+@locks.cached("rate:{currency}", timeout=60, stale=30)
+def rate(currency: str) -> float:
+    return 1.5
+
+
+def rate_key(currency: str) -> str:
+    return f"rate:{currency}"
+
+
+@locks.cached(rate_key, None)
+async def arate(currency: str) -> float:
+    return 1.5
+
+
+class Shop:
+    @locks.cached("best:{self}:{limit}", timeout=60)
+    def best(self, limit: int) -> list[str]:
+        return ["book"] * limit
+
+
+def busy(request: HttpRequest, pk: int) -> HttpResponse:
+    return HttpResponse(status=202)
+
+
+@locks.guard("pay:{pk}", status=423, retry_after=2, on_busy=busy, timeout=10, at_least_for=1)
+def pay_view(request: HttpRequest, pk: int) -> HttpResponse:
+    return HttpResponse()
+
+
+@locks.guard("pay:{pk}", blocking_timeout=2)
+async def apay_view(request: HttpRequest, pk: int) -> HttpResponse:
+    return HttpResponse()
+
+
+async def views(request: HttpRequest) -> None:
+    assert_type(pay_view(request, 5), HttpResponse)
+    assert_type(await apay_view(request, pk=5), HttpResponse)
 
 
 def export_metrics(registry: CollectorRegistry) -> None:

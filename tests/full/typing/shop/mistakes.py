@@ -48,6 +48,13 @@ def decorated() -> None:
     single_instance(["account_id"])  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType]
 
 
+def computed() -> None:
+    locks.get_or_set("rates", 5)  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue]
+    locks.get_or_set("rates", 5, 60, ttl=5)  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue]
+    api.rate.invalidate(5)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    locks.guard("a", blocking=False)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+
+
 def inspected(info: LockInfo, error: AlreadyRunning) -> None:
     info.name = "b"  # type: ignore[misc]  # pyright: ignore[reportAttributeAccessIssue]
     info.holder.pid  # type: ignore[union-attr]  # pyright: ignore[reportOptionalMemberAccess]

@@ -1,0 +1,305 @@
+"""Schedulers for `celery beat`: any number of beats run, and one of them sends.
+
+    celery -A shop beat --scheduler django_redislock.celery.beat:PersistentScheduler
+    celery -A shop beat --scheduler django_redislock.celery.beat:DatabaseScheduler
+
+The leader records in Redis what it has sent. It sends a message first and records it then, so that
+no message is missing. A leader that dies in between leaves a message that the next leader sends
+again, with the same task id.
+"""
+
+import logging
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+
+from celery.beat import Scheduler, SchedulingError
+from django.core.exceptions import ImproperlyConfigured
+from kombu.exceptions import OperationalError
+from redis.exceptions import RedisError
+
+from django_redislock.exceptions import LockNotAcquired
+from django_redislock.leader import Term
+from django_redislock.manager import locks
+from django_redislock.text import error_text, holder_text
+from django_redislock.validators import Seconds
+
+from .last_runs import LastRuns, Run
+
+if TYPE_CHECKING:
+    from .database_beat import DatabaseScheduler
+
+__all__ = ["DatabaseScheduler", "PersistentScheduler"]
+
+logger = logging.getLogger("django_redislock")
+
+Entry: TypeAlias = Any
+"""A `celery.beat.ScheduleEntry`, whose type stubs allow that it has no name."""
+
+LONGEST_SLEEP_SECONDS = 5.0
+"""How long the leader sleeps at most until it looks whether it still leads."""
+
+REMOTE_CONTROL_SECONDS = 50.0
+"""How long one call of `tick()` waits for a term if the beat has Celery's remote control, which
+answers no ping if there was no tick for 60 seconds. Otherwise, it waits without a limit, because
+the history lists each wait that ends without a lock."""
+
+RETRY_SECONDS = 1.0
+"""The pause after a request failed, or a message was not sent."""
+
+
+class LeaderScheduler(Scheduler):
+    """A scheduler that sends only while it leads.
+
+    A subclass can set `lock_name`, `lock_timeout` and `lock_using`.
+    """
+
+    lock_name: ClassVar[str | None] = None
+    """The name of the leader's lock. None means ``beat:`` and the name of the Celery app. Beats
+    with different schedules need different names."""
+
+    lock_timeout: ClassVar[Seconds] = 15
+    """The lease in seconds. If the leader dies, another beat leads after this time."""
+
+    lock_using: ClassVar[str | None] = None
+    """The cache alias. None means ``REDISLOCK_CACHE``."""
+
+    def __init__(self, app: Any, *args: Any, **kwargs: Any) -> None:
+        self._name = self.lock_name or f"beat:{app.main or 'celery'}"
+        has_remote_control = app.conf.get("beat_enable_remote_control", False)
+        self._manager = locks.using(self.lock_using)
+        self._last_runs = LastRuns(self._manager, self._name)
+        self._terms = self._manager.leader(
+            self._name,
+            timeout=self.lock_timeout,
+            blocking_timeout=REMOTE_CONTROL_SECONDS if has_remote_control else None,
+        )
+        self._term: Term | None = None
+        self._is_ticking = False
+        self._leader_seen: str | None = None
+        self._runs: dict[str, Run] = {}
+        self._unrecorded: set[str] = set()
+        self._reserved: dict[str, Entry] = {}
+        self._has_failed = False
+        super().__init__(app, *args, **kwargs)
+
+    @property
+    def info(self) -> str:
+        return f"    . lock -> {self._name}"
+
+    # The terms
+
+    @property
+    def leads(self) -> bool:
+        """Whether this beat leads, by its own clock."""
+        return self._term is not None and not self._term.lost
+
+    def tick(self, *args: Any, **kwargs: Any) -> float:
+        """Send what is due, if this beat leads or begins to lead.
+
+        Returns:
+            The seconds to sleep until the next call.
+        """
+        self._is_ticking = True
+        try:
+            if not self.leads:
+                return self._stand()
+            self._has_failed = False
+            seconds: float = super().tick(*args, **kwargs)
+            self._record()
+            if self._has_failed:
+                return RETRY_SECONDS
+            return min(seconds, LONGEST_SLEEP_SECONDS)
+        finally:
+            self._is_ticking = False
+
+    def close(self) -> None:
+        """Write what is left to write, and step down."""
+        super().close()
+        # A signal handler of Celery calls this, too, possibly while a message is being sent. It
+        # then raises SystemExit, and Celery calls this method again.
+        if not self._is_ticking:
+            if self.leads:
+                self._record()
+            self._term = None
+            self._terms.close()
+
+    def _stand(self) -> float:
+        """Wait for a term, and return the seconds to sleep until the next tick."""
+        if self._term:
+            self._term = None
+            logger.warning("Beat does not lead any more, and stands by: name=%r", self._name)
+        try:
+            self._log_leader()
+            term = next(self._terms)
+            if self._begin(term):
+                return 0
+        except LockNotAcquired:
+            return 0
+        except RedisError as error:
+            logger.warning(
+                "Beat cannot lead, will retry: name=%r error=%s", self._name, error_text(error)
+            )
+        self._terms.close()
+        return RETRY_SECONDS
+
+    def _begin(self, term: Term) -> bool:
+        """Continue where the last leader stopped. Return False if a newer leader has begun."""
+        fence_token = term.fence_token or 0
+        runs = self._last_runs.begin(fence_token)
+        if runs is None:
+            logger.warning(
+                "Beat cannot lead, the last runs have a larger fencing token: name=%r token=%d",
+                *(self._name, fence_token),
+            )
+            return False
+        if runs:
+            # If this beat could not record a run in its last term, that run is newer.
+            for entry in self._unrecorded & self._runs.keys():
+                runs[entry] = max(runs.get(entry, self._runs[entry]), self._runs[entry])
+            self._runs = runs
+        else:  # Redis has lost them, or has never had any
+            self._unrecorded = set(self._runs)
+        self._term = term
+        logger.info("Beat leads: name=%r fence_token=%d", self._name, fence_token)
+        self.read_again()
+        return True
+
+    def _log_leader(self) -> None:
+        info = self._manager.get(self._name)
+        leader = holder_text(info.first) if info and info.first else None
+        if leader and leader != self._leader_seen:
+            logger.info("Beat stands by: name=%r leader=%s", self._name, leader)
+        self._leader_seen = leader
+
+    # The schedule
+
+    def read_again(self) -> None:
+        """Let the next tick begin with the schedule and the last runs as they are now."""
+        self.old_schedulers = None
+
+    def populate_heap(self, *args: Any, **kwargs: Any) -> None:
+        """Calculate when each entry is due, from the last runs."""
+        self.restore(self.schedule.values())
+        super().populate_heap(*args, **kwargs)
+
+    def restore(self, entries: Iterable[Entry]) -> None:
+        """Give all entries of the schedule their last runs, and forget all others."""
+        names = set()
+        for entry in entries:
+            names.add(entry.name)
+            run = self._runs.get(entry.name)
+            if run:
+                self.set_last_run(entry, run)
+            else:
+                # The first period begins now for all leaders, and not again with each leader.
+                self._runs[entry.name] = run_of(entry)
+                self._unrecorded.add(entry.name)
+        removed = self._runs.keys() - names
+        for name in removed:
+            del self._runs[name]
+        self._unrecorded |= removed
+        self._record()
+
+    def set_last_run(self, entry: Entry, run: Run) -> None:
+        """Set the last run of an entry, in the time zone that the entry uses."""
+        zone = entry.last_run_at.tzinfo
+        entry.last_run_at = run.at.astimezone(zone) if zone else run.at.replace(tzinfo=None)
+        entry.total_run_count = run.count
+
+    # One message
+
+    def reserve(self, entry: Entry) -> Entry:
+        """Return the entry for the time after this run."""
+        following = super().reserve(entry)
+        self._reserved[entry.name] = following
+        return following
+
+    def apply_entry(self, entry: Entry, producer: Any = None) -> None:
+        """Send a message that is due, unless the leader was deposed since the tick began."""
+        if self.leads:
+            super().apply_entry(entry, producer=producer)
+
+    def apply_async(
+        self, entry: Entry, producer: Any = None, advance: bool = True, **kwargs: Any
+    ) -> Any:
+        """Send a message, and record that it was sent."""
+        following = self.reserve(entry) if advance else self._reserved[entry.name]
+        options = entry.options
+        task_id = run_of(entry).next_task_id(self._name, entry.name)
+        entry.options = {"task_id": task_id, **options}
+        try:
+            result = super().apply_async(entry, producer=producer, advance=False, **kwargs)
+        except SchedulingError as error:
+            if isinstance(error.__context__, OperationalError):  # the broker is unreachable
+                self._has_failed = True
+                self.read_again()
+                raise
+            self._note_run(following)  # as in Celery, an entry that cannot be sent is left out
+            raise
+        finally:
+            entry.options = options
+        self._note_run(following)
+        return result
+
+    def _note_run(self, following: Entry) -> None:
+        self._runs[following.name] = run_of(following)
+        self._unrecorded.add(following.name)
+        self._record()
+
+    def _record(self) -> None:
+        """Record what is new. If Redis is unreachable, it is recorded later."""
+        term = self._term
+        if term is None or not self._unrecorded:
+            return
+        new = {name: self._runs.get(name) for name in self._unrecorded}
+        try:
+            is_newest = self._last_runs.record(term.fence_token or 0, new)
+        except RedisError as error:
+            logger.warning(
+                "Beat cannot record its last runs, will retry: name=%r entries=%d error=%s",
+                *(self._name, len(new), error_text(error)),
+            )
+            return
+        self._unrecorded.clear()
+        if not is_newest:
+            self._term = None
+            logger.warning(
+                "Beat was deposed while it sent, so the new leader may send the same messages "
+                "again, with the same task ids: name=%r entries=%s",
+                *(self._name, ", ".join(sorted(new))),
+            )
+
+
+class PersistentScheduler(LeaderScheduler):
+    """A scheduler for the schedule in Celery's configuration, without a file.
+
+    The schedule is `beat_schedule`, and what was added with `add_periodic_task()`.
+    """
+
+    def setup_schedule(self) -> None:
+        self.merge_inplace(self.app.conf.beat_schedule)
+        self.install_default_entries(self.schedule)
+
+
+def run_of(entry: Entry) -> Run:
+    """Return the last run of an entry. Celery's times without a time zone are in UTC."""
+    at: datetime = entry.last_run_at
+    if at.tzinfo is None:
+        at = at.replace(tzinfo=UTC)
+    return Run(at.astimezone(UTC), entry.total_run_count)
+
+
+if not TYPE_CHECKING:  # Its models can only be imported after Django's apps are ready.
+
+    def __getattr__(name: str) -> Any:
+        if name != "DatabaseScheduler":
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        try:
+            from .database_beat import DatabaseScheduler
+        except (ImportError, RuntimeError) as error:
+            raise ImproperlyConfigured(
+                "DatabaseScheduler needs django-celery-beat: pip install django-celery-beat, and "
+                "add 'django_celery_beat' to INSTALLED_APPS."
+            ) from error
+        return DatabaseScheduler

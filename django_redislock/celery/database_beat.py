@@ -1,0 +1,54 @@
+"""The scheduler for the schedule that django-celery-beat has in the database."""
+
+from typing import Any
+
+from django_celery_beat.schedulers import DatabaseScheduler as AnyDatabaseScheduler
+
+from .beat import Entry, LeaderScheduler
+from .last_runs import Run
+
+
+class DatabaseScheduler(LeaderScheduler, AnyDatabaseScheduler):  # type: ignore[misc]
+    """A scheduler for the schedule in the database, which can change at any time.
+
+    The last runs in Redis count. Those in the database, which the admin shows, are written now and
+    then by the leader.
+    """
+
+    _must_read = False
+
+    def read_again(self) -> None:
+        super().read_again()
+        self._must_read = True
+
+    def schedule_changed(self) -> bool:
+        """Return whether the schedule must be read again."""
+        must_read = self._must_read
+        self._must_read = False
+        has_changed: bool = super().schedule_changed()
+        return has_changed or must_read
+
+    def all_as_schedule(self) -> dict[str, Entry]:
+        """Read the schedule from the database."""
+        schedule: dict[str, Entry] = super().all_as_schedule()
+        if self.leads:
+            self.restore(schedule.values())
+        return schedule
+
+    def enabled_models(self) -> list[Any]:
+        """Return all enabled periodic tasks.
+
+        django-celery-beat leaves out those whose hour is not near. Then a daily task would be
+        missed if no beat ran for some hours.
+        """
+        return list(self.Model.objects.enabled())
+
+    def set_last_run(self, entry: Entry, run: Run) -> None:
+        super().set_last_run(entry, run)
+        entry.model.last_run_at = entry.last_run_at
+        entry.model.total_run_count = entry.total_run_count
+
+    def sync(self) -> None:
+        """Write the last runs to the database, if this beat leads."""
+        if self.leads:
+            super().sync()

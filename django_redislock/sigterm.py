@@ -1,0 +1,88 @@
+"""Let SIGTERM end a process in the way that Python ends it, so that locks are released.
+
+By default, SIGTERM ends a process without another line of Python. So nothing is released, and a
+lock stays held until its lease expires. A handler that raises `SystemExit` runs all ``finally``
+clauses first.
+
+As `asyncio.run` does for SIGINT, a handler is installed only in the main thread, only if the
+signal still has its default action, and only for a while. So the handlers of a web server, a
+Celery worker or your own code stay in place.
+"""
+
+import asyncio
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NoReturn
+
+EXIT_STATUS = 128 + signal.SIGTERM
+"""The exit status that a shell reports for a process that SIGTERM ended."""
+
+
+@contextmanager
+def exit_on_sigterm() -> Iterator[None]:
+    """Raise `SystemExit` on SIGTERM until the end of the block."""
+    handler = SigtermHandler()
+    handler.install()
+    try:
+        yield
+    finally:
+        handler.remove()
+
+
+class SigtermHandler:
+    """A handler that raises `SystemExit` in the main thread."""
+
+    def __init__(self) -> None:
+        self._is_installed = False
+
+    def install(self) -> None:
+        """Install the handler, if it is allowed to."""
+        if may_install():
+            signal.signal(signal.SIGTERM, _exit)
+            self._is_installed = True
+
+    def remove(self) -> None:
+        """Restore the default action. A handler that your code has installed since then stays."""
+        if not self._is_installed or threading.current_thread() is not threading.main_thread():
+            return
+        self._is_installed = False
+        if signal.getsignal(signal.SIGTERM) is _exit:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+class LoopSigtermHandler:
+    """A handler that raises `SystemExit` between two steps of the running event loop.
+
+    A handler of `signal.signal` would raise it inside the step of any task, such as the one that
+    has to release the lock. From here it ends the loop, so `asyncio.run` cancels all tasks.
+    """
+
+    def __init__(self) -> None:
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def install(self) -> None:
+        """Install the handler, if it is allowed to."""
+        if may_install():
+            loop = asyncio.get_running_loop()
+            loop.add_signal_handler(signal.SIGTERM, _exit)
+            self._loop = loop
+
+    def remove(self) -> None:
+        """Restore the default action. The end of the event loop does so, too."""
+        loop = self._loop
+        self._loop = None
+        if loop and not loop.is_closed():
+            loop.remove_signal_handler(signal.SIGTERM)
+
+
+def may_install() -> bool:
+    """Return whether this is the main thread, and nobody else handles SIGTERM."""
+    if threading.current_thread() is not threading.main_thread():
+        return False
+    return signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
+def _exit(*_: object) -> NoReturn:
+    raise SystemExit(EXIT_STATUS)

@@ -1,0 +1,451 @@
+"""Several beats of one schedule, in this process: one sends, and the next one continues."""
+
+import logging
+import sys
+import time
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo
+
+import pytest
+from celery.apps.beat import Beat
+from celery.beat import ScheduleEntry, Service
+from celery.schedules import crontab, schedule, solar
+from django.core.exceptions import ImproperlyConfigured
+from kombu.exceptions import OperationalError
+from redis.exceptions import ConnectionError
+
+from django_redislock import locks
+from django_redislock.celery import beat as beats_module
+from django_redislock.celery.beat import PersistentScheduler
+from django_redislock.celery.last_runs import Run
+from django_redislock.testing import lose
+
+from .beats import (
+    HOUR,
+    NAME,
+    RECORDS,
+    ago,
+    kill,
+    last_runs,
+    make_app,
+    names,
+    read_record,
+    ticks,
+    write_record,
+)
+
+HOURLY = {"task": "shop.hourly", "schedule": HOUR}
+
+
+# Leaders
+
+
+def test_one_beat_sends_and_the_others_stand_by(make_beat, sent, caplog):
+    caplog.set_level(logging.INFO, "django_redislock")
+    write_record(hourly=ago(2 * HOUR))
+    first, second = make_beat(hourly=HOURLY), make_beat(hourly=HOURLY)
+    ticks(first)
+    for _ in range(3):
+        assert second.tick() == 0  # it has waited for a term
+    assert names(sent) == ["shop.hourly"]
+    assert (first.leads, second.leads) == (True, False)
+    assert caplog.text.count(f"Beat leads: name='{NAME}' fence_token=") == 1
+    assert caplog.text.count(f"Beat stands by: name='{NAME}' leader=") == 1
+
+
+def test_the_leader_is_visible(make_beat):
+    ticks(make_beat(hourly=HOURLY))
+    assert locks.get(NAME).metadata == {"role": "leader"}
+
+
+def test_a_beat_that_is_closed_hands_over_at_once(make_beat, sent):
+    write_record(hourly=ago(2 * HOUR))
+    first, second = make_beat(hourly=HOURLY), make_beat(hourly=HOURLY)
+    ticks(first)
+    first.close()
+    first.close()
+    ticks(second)
+    assert second.leads
+    assert names(sent) == ["shop.hourly"]
+
+
+def test_the_next_leader_sends_nothing_twice(make_beat, sent):
+    write_record(hourly=ago(2 * HOUR))
+    first, second = make_beat(hourly=HOURLY), make_beat(hourly=HOURLY)
+    ticks(first)
+    kill(first)
+    ticks(second)
+    assert second.leads
+    assert names(sent) == ["shop.hourly"]
+
+
+def test_the_next_leader_sends_what_was_due_in_between_once(make_beat, sent):
+    write_record(hourly=ago(5.5 * HOUR))
+    ticks(make_beat(hourly=HOURLY))
+    assert names(sent) == ["shop.hourly"]
+
+
+def test_a_beat_that_started_after_the_due_time_sends_it_too(make_beat, sent):
+    entry = {"task": "shop.daily", "schedule": crontab(hour="*", minute="*")}
+    write_record(daily=ago(120))
+    ticks(make_beat(daily=entry))
+    assert names(sent) == ["shop.daily"]
+
+
+def test_a_deposed_beat_does_not_exit_and_sends_nothing(make_beat, sent, caplog):
+    first, second = make_beat(hourly=HOURLY), make_beat(hourly=HOURLY)
+    ticks(first)
+    kill(first)
+    ticks(second)
+    first.schedule["hourly"].last_run_at = ago(2 * HOUR)
+    for _ in range(3):
+        assert first.tick() == 0
+    assert sent == []
+    assert f"Beat does not lead any more, and stands by: name='{NAME}'" in caplog.messages
+    second.close()
+    ticks(first)
+    assert first.leads
+
+
+def test_a_beat_that_is_deposed_during_a_tick_sends_nothing(make_beat, sent):
+    beat = make_beat(hourly=HOURLY)
+    ticks(beat)
+    entry = beat.schedule["hourly"]
+    lose(NAME)
+    beat.apply_entry(entry)
+    assert sent == []
+
+
+def test_a_deposed_beat_cannot_record_anything(make_beat, redis_server, caplog):
+    first, second = make_beat(hourly=HOURLY), make_beat(hourly=HOURLY)
+    ticks(first)
+    kill(first)
+    ticks(second)
+    before = read_record(redis_server)
+    first._note_run(next(first.schedule["hourly"]))  # it was sending all the time
+    assert read_record(redis_server) == before
+    assert "Beat was deposed while it sent" in caplog.text
+    assert "entries=hourly" in caplog.text
+    assert not first.leads
+
+
+# Messages
+
+
+def test_a_message_that_was_sent_but_not_recorded_is_sent_again_with_its_task_id(
+    make_beat, sent, monkeypatch
+):
+    write_record(hourly=ago(2 * HOUR))
+    first, second = make_beat(hourly=HOURLY), make_beat(hourly=HOURLY)
+
+    def die(following):
+        raise SystemExit
+
+    monkeypatch.setattr(first, "_note_run", die)
+    first.tick()
+    with pytest.raises(SystemExit):
+        first.tick()
+    kill(first)
+    ticks(second)
+    first_message, second_message = sent
+    assert first_message["id"] == second_message["id"]
+
+
+def test_each_tick_has_a_task_id_of_its_own(make_beat, sent):
+    beat = make_beat(often={"task": "shop.often", "schedule": 0.01})
+    while len(sent) < 4:
+        beat.tick()
+    assert len({headers["id"] for headers in sent}) == 4
+
+
+def test_a_task_id_in_the_options_is_kept(make_beat, sent):
+    write_record(hourly=ago(2 * HOUR))
+    ticks(make_beat(hourly={**HOURLY, "options": {"task_id": "mine"}}))
+    assert [headers["id"] for headers in sent] == ["mine"]
+
+
+def test_the_options_of_an_entry_do_not_change(make_beat):
+    write_record(hourly=ago(2 * HOUR))
+    beat = make_beat(hourly={**HOURLY, "options": {"queue": "slow"}})
+    ticks(beat)
+    assert beat.schedule["hourly"].options["queue"] == "slow"
+    assert "task_id" not in beat.schedule["hourly"].options
+
+
+def test_an_entry_can_be_sent_out_of_turn(make_beat, sent, redis_server):
+    beat = make_beat(hourly=HOURLY)
+    ticks(beat)
+    before = read_record(redis_server)["hourly"]
+    beat.apply_async(beat.schedule["hourly"])
+    after = read_record(redis_server)["hourly"]
+    assert names(sent) == ["shop.hourly"]
+    assert after.count == before.count + 1
+    assert after.at > before.at
+
+
+def test_what_was_not_sent_because_the_broker_was_away_is_sent_later(
+    make_beat, sent, monkeypatch, redis_server
+):
+    write_record(hourly=ago(2 * HOUR))
+    beat = make_beat(hourly=HOURLY)
+    before = read_record(redis_server)
+
+    def fail(*args, **kwargs):
+        raise OperationalError("away")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(beat, "send_task", fail)
+        for _ in range(5):
+            beat.tick()
+        assert beat.tick() == beats_module.RETRY_SECONDS
+    assert read_record(redis_server) == before
+    ticks(beat)
+    assert names(sent) == ["shop.hourly"]
+
+
+def test_an_entry_that_cannot_be_sent_does_not_block_the_others(make_beat, sent):
+    write_record(wrong=ago(3 * HOUR), hourly=ago(2 * HOUR))
+    wrong = {"task": "shop.wrong", "schedule": HOUR, "args": (object(),)}
+    ticks(make_beat(wrong=wrong, hourly=HOURLY))
+    assert "shop.hourly" in names(sent)
+
+
+# The record
+
+
+def test_a_new_entry_is_recorded_so_that_restarts_do_not_postpone_it(make_beat, redis_server):
+    first = make_beat(hourly=HOURLY)
+    ticks(first)
+    before = read_record(redis_server)["hourly"]
+    first.close()
+    second = make_beat(hourly=HOURLY)
+    ticks(second)
+    assert read_record(redis_server)["hourly"] == before
+    assert second.schedule["hourly"].last_run_at == before.at
+
+
+def test_a_removed_entry_is_forgotten(make_beat, redis_server):
+    write_record(hourly=ago(2 * HOUR), removed=ago(2 * HOUR))
+    beat = make_beat(hourly=HOURLY)
+    ticks(beat)
+    assert set(read_record(redis_server)) == {"hourly"}
+
+
+def test_an_entry_that_comes_back_begins_again(make_beat, sent):
+    write_record(hourly=ago(2 * HOUR))
+    without = make_beat()
+    ticks(without)
+    without.close()
+    ticks(make_beat(hourly=HOURLY))
+    assert sent == []
+
+
+def test_what_cannot_be_recorded_is_recorded_later(make_beat, sent, monkeypatch, redis_server):
+    write_record(hourly=ago(2 * HOUR))
+    beat = make_beat(hourly=HOURLY)
+    record = beat._last_runs.record
+
+    def fail(*args):
+        raise ConnectionError("away")
+
+    monkeypatch.setattr(beat._last_runs, "record", fail)
+    ticks(beat)
+    assert names(sent) == ["shop.hourly"]
+    assert read_record(redis_server)["hourly"].count == 1
+    monkeypatch.setattr(beat._last_runs, "record", record)
+    ticks(beat)
+    assert read_record(redis_server)["hourly"].count == 2
+
+
+def test_what_a_deposed_leader_could_not_record_counts_in_its_next_term(
+    make_beat, sent, monkeypatch
+):
+    write_record(hourly=ago(2 * HOUR))
+    beat = make_beat(hourly=HOURLY)
+    record = beat._last_runs.record
+
+    def fail(*args):
+        raise ConnectionError("away")
+
+    monkeypatch.setattr(beat._last_runs, "record", fail)
+    ticks(beat)
+    lose(NAME)
+    monkeypatch.setattr(beat._last_runs, "record", record)
+    ticks(beat)
+    assert names(sent) == ["shop.hourly"]
+
+
+def test_a_leader_remembers_what_redis_has_lost(make_beat, sent, redis_server):
+    write_record(hourly=ago(2 * HOUR))
+    beat = make_beat(hourly=HOURLY)
+    ticks(beat)
+    before = read_record(redis_server)
+    redis_server.flushdb()
+    with suppress(Exception):
+        lose(NAME)
+    wait_until_deposed(beat)
+    ticks(beat)
+    assert read_record(redis_server) == before
+    assert names(sent) == ["shop.hourly"]
+
+
+def wait_until_deposed(beat):
+    deadline = time.monotonic() + 60
+    while beat.leads:
+        locks.force_release(NAME)
+        assert time.monotonic() < deadline
+
+
+def test_a_record_that_does_not_parse_is_skipped(make_beat, redis_server):
+    write_record(hourly=ago(HOUR / 2))
+    [key] = redis_server.scan_iter(RECORDS)
+    redis_server.hset(key, mapping={"run:broken": "no run", "run:odd": "[1]", "other": "x"})
+    ticks(make_beat(hourly=HOURLY, broken=HOURLY))
+    record = read_record_without(redis_server, key, "run:odd", "other")
+    assert set(record) == {"run:hourly", "run:broken", "fence"}
+
+
+def read_record_without(redis_server, key, *fields):
+    redis_server.hdel(key, *fields)
+    return redis_server.hgetall(key)
+
+
+def test_a_record_with_a_larger_fencing_token_is_not_touched(make_beat, sent, caplog):
+    last_runs().record(9 * 10**15, {"hourly": Run(ago(2 * HOUR), 1)})
+    beat = make_beat(hourly=HOURLY)
+    assert beat.tick() == beats_module.RETRY_SECONDS
+    assert not beat.leads
+    assert sent == []
+    assert "larger fencing token" in caplog.text
+
+
+def test_beats_of_other_apps_have_other_leaders(make_beat):
+    class Other(PersistentScheduler):
+        lock_name = "other-beat"
+
+    ticks(make_beat(hourly=HOURLY))
+    other = make_beat(Other, hourly=HOURLY)
+    ticks(other)
+    assert other.leads
+
+
+# Outages
+
+
+def test_a_beat_waits_until_redis_is_back(make_beat, settings, caplog):
+    settings.CACHES = {
+        **settings.CACHES,
+        "away": {**settings.CACHES["default"], "LOCATION": "redis://127.0.0.1:1/0"},
+    }
+
+    class Away(PersistentScheduler):
+        lock_using = "away"
+
+    beat = make_beat(Away, hourly=HOURLY)
+    assert beat.tick() == beats_module.RETRY_SECONDS
+    assert beat.tick() == beats_module.RETRY_SECONDS
+    assert "Beat cannot lead, will retry" in caplog.text
+
+
+# Kinds of schedules, and time zones
+
+
+KINDS = {
+    "interval": schedule(HOUR),
+    "crontab": crontab(minute="*"),
+    "crontab of one hour": crontab(minute=0, hour=(datetime.now(UTC).hour - 3) % 24),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_kind_of_schedule_is_continued(make_beat, sent, kind):
+    entry = {"task": "shop.task", "schedule": KINDS[kind]}
+    write_record(entry=ago(26 * HOUR))
+    first, second = make_beat(entry=entry), make_beat(entry=entry)
+    ticks(first)
+    kill(first)
+    ticks(second)
+    assert names(sent) == ["shop.task"]
+
+
+def test_a_solar_schedule_is_continued(make_beat, sent):
+    pytest.importorskip("ephem")
+    app = make_app()
+    app.conf.beat_schedule = {
+        "dusk": {"task": "shop.dusk", "schedule": solar("sunset", 48.1, 11.6, app=app)}
+    }
+    write_record(dusk=ago(26 * HOUR))
+    first, second = make_beat(app=app), make_beat(app=app)
+    ticks(first)
+    kill(first)
+    ticks(second)
+    assert names(sent) == ["shop.dusk"]
+
+
+BERLIN = ZoneInfo("Europe/Berlin")
+
+CHANGES = {
+    "to summer": datetime(2026, 3, 29, 1, 0, tzinfo=UTC),
+    "to winter": datetime(2026, 10, 25, 1, 0, tzinfo=UTC),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize(
+    "at", [{"hour": 2, "minute": 30}, {"hour": 12, "minute": 0}, {"minute": 5}]
+)
+def test_a_change_of_summer_time_is_what_celery_makes_of_it(make_beat, change, at, monkeypatch):
+    app = make_app(timezone="Europe/Berlin")
+    now = CHANGES[change] - timedelta(hours=30)
+    monkeypatch.setattr(app, "now", lambda: now.astimezone(BERLIN))
+    app.conf.beat_schedule = {"entry": {"task": "t", "schedule": crontab(**at, app=app)}}
+    plain = ScheduleEntry("entry", "t", schedule=crontab(**at, app=app), app=app)
+    beat = make_beat(app=app)
+    plain_runs, runs = [], []
+    for _ in range(60 * 4):
+        now += timedelta(minutes=15)
+        if plain.is_due().is_due:
+            plain_runs.append(now)
+            plain = next(plain)
+        # Each time, another leader reads the last run.
+        run = beats_module.run_of(beat.schedule["entry"])
+        beat.set_last_run(beat.schedule["entry"], Run.parse(run.dump()))
+        if beat.schedule["entry"].is_due().is_due:
+            runs.append(now)
+            beat.reserve(beat.schedule["entry"])
+    assert runs == plain_runs
+    assert runs
+
+
+def test_periodic_tasks_that_the_app_adds_are_sent(make_beat, sent):
+    app = make_app()
+
+    @app.task(name="shop.added")
+    def added(): ...
+
+    app.add_periodic_task(HOUR, added.s(), name="added")
+    write_record(added=ago(2 * HOUR))
+    ticks(make_beat(app=app))
+    assert names(sent) == ["shop.added"]
+
+
+# Celery's own program
+
+
+def test_the_banner_shows_the_lock():
+    app = make_app()
+    program = Beat(app=app, scheduler_cls="django_redislock.celery.beat:PersistentScheduler")
+    service = Service(app, scheduler_cls="django_redislock.celery.beat:PersistentScheduler")
+    assert f"lock -> {NAME}" in program.startup_info(service)
+
+
+def test_a_missing_package_is_an_error_that_names_it(monkeypatch):
+    monkeypatch.setitem(sys.modules, "django_redislock.celery.database_beat", None)
+    with pytest.raises(ImproperlyConfigured, match="django-celery-beat"):
+        beats_module.DatabaseScheduler  # noqa: B018
+
+
+def test_other_names_are_ordinary_errors():
+    with pytest.raises(AttributeError, match="DatabaseSchedule'"):
+        beats_module.DatabaseSchedule  # noqa: B018

@@ -1,0 +1,278 @@
+"""Several beats of the schedule that django-celery-beat has in the database."""
+
+import json
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from django.utils import timezone
+from django_celery_beat.models import (
+    ClockedSchedule,
+    CrontabSchedule,
+    IntervalSchedule,
+    PeriodicTask,
+    SolarSchedule,
+)
+
+from django_redislock.celery.beat import DatabaseScheduler
+from django_redislock.celery.last_runs import Run
+
+from .beats import (
+    HOUR,
+    ago,
+    kill,
+    make_app,
+    names,
+    read_record,
+    ticks,
+    write_record,
+)
+
+# django-celery-beat closes its connections, so no transaction can be around a test.
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture
+def beat(make_beat):
+    """Return a function that makes a beat of the schedule in the database."""
+
+    def make(**conf):
+        schedule = conf.pop("beat_schedule", None)
+        return make_beat(DatabaseScheduler, app=make_app(schedule, **conf))
+
+    return make
+
+
+def interval(seconds=HOUR):
+    every, _ = IntervalSchedule.objects.get_or_create(
+        every=seconds, period=IntervalSchedule.SECONDS
+    )
+    return {"interval": every}
+
+
+def add(name="entry", **fields):
+    fields = fields or interval()
+    return PeriodicTask.objects.create(name=name, task=f"shop.{name}", **fields)
+
+
+def test_one_beat_sends_and_the_next_one_continues(beat, sent):
+    add()
+    write_record(entry=ago(2 * HOUR))
+    first, second = beat(), beat()
+    ticks(first)
+    assert second.tick() == 0
+    kill(first)
+    ticks(second)
+    assert names(sent) == ["shop.entry"]
+
+
+def test_the_record_counts_and_not_the_database(beat, sent):
+    task = add()
+    PeriodicTask.objects.filter(pk=task.pk).update(last_run_at=ago(5 * HOUR), total_run_count=3)
+    write_record(entry=Run(ago(HOUR / 2), 7))
+    first = beat()
+    ticks(first)
+    assert sent == []
+    assert first.schedule["entry"].total_run_count == 7
+
+
+def test_without_a_record_the_database_counts(beat, sent, redis_server):
+    task = add()
+    PeriodicTask.objects.filter(pk=task.pk).update(last_run_at=ago(5 * HOUR), total_run_count=3)
+    ticks(beat())
+    assert names(sent) == ["shop.entry"]
+    assert read_record(redis_server)["entry"].count == 4
+
+
+def test_the_leader_writes_the_database_when_it_is_closed(beat):
+    task = add()
+    write_record(entry=Run(ago(5 * HOUR), 7))
+    leader = beat()
+    ticks(leader)
+    leader.close()
+    task.refresh_from_db()
+    assert task.total_run_count == 8
+    assert timezone.now() - task.last_run_at < timedelta(minutes=1)
+
+
+def test_a_deposed_beat_does_not_write_the_database(beat):
+    task = add()
+    write_record(entry=Run(ago(5 * HOUR), 7))
+    first = beat()
+    ticks(first)
+    first.apply_async(first.schedule["entry"])
+    kill(first)
+    first.close()
+    task.refresh_from_db()
+    assert task.total_run_count == 8
+
+
+def test_an_entry_that_is_added_is_sent(beat, sent):
+    add("other")
+    leader = beat()
+    ticks(leader)
+    add(**interval(1))
+    PeriodicTask.objects.update(last_run_at=ago(2))
+    ticks(leader)
+    assert "shop.entry" in names(sent)
+
+
+def test_a_change_of_an_entry_is_noticed(beat, sent):
+    task = add()
+    write_record(entry=ago(HOUR / 2))
+    leader = beat()
+    ticks(leader)
+    assert sent == []
+    task.interval = interval(60)["interval"]
+    task.args = json.dumps([7])
+    task.save()
+    ticks(leader)
+    assert names(sent) == ["shop.entry"]
+
+
+def test_an_entry_that_is_removed_is_forgotten(beat, redis_server):
+    task = add()
+    add("other")
+    leader = beat()
+    ticks(leader)
+    assert set(read_record(redis_server)) == {"entry", "other"}
+    task.delete()
+    ticks(leader)
+    assert set(read_record(redis_server)) == {"other"}
+
+
+def test_an_entry_that_is_enabled_again_begins_again(beat, sent, redis_server):
+    task = add()
+    write_record(entry=ago(HOUR / 2))
+    leader = beat()
+    ticks(leader)
+    task.enabled = False
+    task.save()
+    ticks(leader)
+    assert read_record(redis_server) == {}
+    task.enabled = True
+    task.save()
+    ticks(leader)
+    assert sent == []
+    assert datetime.now(UTC) - read_record(redis_server)["entry"].at < timedelta(minutes=1)
+
+
+def test_a_daily_entry_is_sent_although_no_beat_ran_for_hours(beat, sent):
+    hour = (timezone.now().hour - 6) % 24
+    daily = CrontabSchedule.objects.create(minute="0", hour=str(hour), timezone="UTC")
+    add(crontab=daily)
+    write_record(entry=ago(28 * HOUR))
+    ticks(beat())
+    assert names(sent) == ["shop.entry"]
+
+
+def test_a_crontab_in_another_time_zone_is_continued(beat, sent):
+    daily = CrontabSchedule.objects.create(minute="*", hour="*", timezone="Asia/Kolkata")
+    add(crontab=daily)
+    write_record(entry=ago(180))
+    first, second = beat(timezone="Europe/Berlin"), beat(timezone="Europe/Berlin")
+    ticks(first)
+    kill(first)
+    ticks(second)
+    assert names(sent) == ["shop.entry"]
+
+
+def test_a_one_off_task_is_sent_once_and_then_disabled(beat, sent):
+    task = add(one_off=True, **interval(1))
+    write_record(entry=Run(ago(5), 0))
+    first, second = beat(), beat()
+    first.tick()
+    first.tick()
+    assert names(sent) == ["shop.entry"]
+    kill(first)  # before it has written the database
+    task.refresh_from_db()
+    assert task.enabled
+    ticks(second)
+    ticks(second)
+    task.refresh_from_db()
+    assert names(sent) == ["shop.entry"]
+    assert not task.enabled
+
+
+def test_a_one_off_task_that_is_enabled_again_is_sent_again(beat, sent, redis_server):
+    task = add(one_off=True, **interval(1))
+    write_record(entry=Run(ago(5), 0))
+    leader = beat()
+    ticks(leader)
+    task.refresh_from_db()
+    while task.enabled:
+        ticks(leader)
+        task.refresh_from_db()
+    ticks(leader)
+    assert read_record(redis_server) == {}
+    task.enabled = True
+    task.save()
+    PeriodicTask.objects.update(last_run_at=ago(5))
+    ticks(leader)
+    assert names(sent) == ["shop.entry", "shop.entry"]
+
+
+def test_a_clocked_task_is_sent_once(beat, sent):
+    clocked = ClockedSchedule.objects.create(clocked_time=timezone.now() - timedelta(seconds=5))
+    task = add(clocked=clocked, one_off=True)
+    first, second = beat(), beat()
+    first.tick()
+    first.tick()
+    kill(first)
+    ticks(second)
+    ticks(second)
+    task.refresh_from_db()
+    assert names(sent) == ["shop.entry"]
+    assert not task.enabled
+
+
+def test_a_clocked_task_of_the_future_waits(beat, sent):
+    clocked = ClockedSchedule.objects.create(clocked_time=timezone.now() + timedelta(days=2))
+    add(clocked=clocked, one_off=True)
+    ticks(beat())
+    assert sent == []
+
+
+def test_a_solar_schedule_is_continued(beat, sent):
+    pytest.importorskip("ephem")
+    sunset = SolarSchedule.objects.create(event="sunset", latitude=48.1, longitude=11.6)
+    add(solar=sunset)
+    write_record(entry=ago(26 * HOUR))
+    first, second = beat(), beat()
+    ticks(first)
+    kill(first)
+    ticks(second)
+    assert names(sent) == ["shop.entry"]
+
+
+def test_an_entry_waits_for_its_start_time(beat, sent):
+    add(start_time=timezone.now() + timedelta(hours=1), **interval(1))
+    ticks(beat())
+    assert sent == []
+
+
+def test_an_entry_that_has_expired_is_not_sent(beat, sent):
+    add(expires=timezone.now() - timedelta(hours=1), **interval(1))
+    write_record(entry=ago(5))
+    ticks(beat())
+    assert sent == []
+
+
+@pytest.mark.filterwarnings(r"ignore:datetime\.datetime\.utcnow:DeprecationWarning")
+def test_naive_times_are_in_utc(beat, sent, settings):
+    settings.USE_TZ = False
+    settings.TIME_ZONE = "America/New_York"
+    settings.DJANGO_CELERY_BEAT_TZ_AWARE = False
+    add()
+    write_record(entry=ago(1.5 * HOUR))
+    first, second = beat(), beat()
+    ticks(first)
+    kill(first)
+    ticks(second)
+    assert names(sent) == ["shop.entry"]
+
+
+def test_the_schedule_of_the_configuration_is_in_the_database(beat):
+    entry = {"task": "shop.hourly", "schedule": float(HOUR)}
+    beat(beat_schedule={"hourly": entry})
+    beat(beat_schedule={"hourly": entry})
+    assert PeriodicTask.objects.get(name="hourly").task == "shop.hourly"

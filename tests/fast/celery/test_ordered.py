@@ -1,0 +1,238 @@
+"""Tasks with `on_conflict="queue"`, sent by this process. `tests/full/workers` uses workers."""
+
+from functools import partial
+
+import pytest
+from celery import Task
+from celery.exceptions import Retry
+from django.db import transaction
+from kombu import Queue
+from kombu.exceptions import OperationalError
+
+from django_redislock import AlreadyRunning, locks
+from django_redislock.celery import ordered
+from django_redislock.celery.message import AGAIN, ARRIVAL, QUEUE_LOCK
+from django_redislock.celery.ordered import send_due
+from django_redislock.lock_types.stored_task import Outbox
+from django_redislock.tasks.single import queue_lock_token
+from tests.tools import wait_until
+
+from .tools import Unsendable, held_by, make_task, run_message
+
+ORDERED = {"mode": "until_executed", "on_conflict": "queue"}
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left(app, name):
+    """Remove what other tests left with the broker in memory, and at the end what is stored."""
+    delivered(app)
+    yield
+    for waiter in locks.queue(name, 1000):
+        locks.force_release(name, waiter.stored_token)
+
+
+def delivered(app):
+    """Return the messages that the broker has, and remove them."""
+    with app.connection_for_read() as connection:
+        queue = Queue("celery")(connection.default_channel)
+        queue.declare()
+        return [*iter(partial(queue.get, no_ack=True), None)]
+
+
+def ids_of(messages):
+    return [message.headers["id"] for message in messages]
+
+
+def end(app, task, message):
+    """Run a message that was delivered, and return its result."""
+    ours = {key: value for key, value in message.headers.items() if key.startswith("redislock")}
+    return run_message(app, task, headers=ours, task_id=message.headers["id"])
+
+
+def test_one_message_is_with_the_broker_and_the_next_follows(app, name):
+    task = make_task(app, name, **ORDERED)
+    results = [task.delay() for _ in range(3)]
+    for result in results:
+        [message] = delivered(app)
+        assert message.headers["id"] == result.id
+        assert message.headers[QUEUE_LOCK] == name
+        assert message.headers[ARRIVAL] > 0
+        assert AGAIN not in message.headers
+        assert end(app, task, message) == "ran"
+    assert delivered(app) == []
+    assert held_by(name) == {}
+
+
+def test_a_message_keeps_all_that_celery_puts_into_it(app, name):
+    task = make_task(app, name, **ORDERED)
+    task.delay()
+    options = {"headers": {"tenant": "blue"}, "priority": 7, "serializer": "pickle"}
+    task.apply_async((1, {2, 3}), {"four": 5}, link=task.si(), shadow="shown", **options)
+    [first] = delivered(app)
+    end(app, task, first)
+    [message] = delivered(app)
+    assert b"four" in bytes(message.body)
+    assert message.content_type == "application/x-python-serialize"
+    assert message.headers["tenant"] == "blue"
+    assert message.headers["shadow"] == "shown"
+    assert message.properties["priority"] == 7
+    end(app, task, message)
+
+
+def test_max_queued_refuses_one_more(app, name):
+    task = make_task(app, name, max_queued=1, **ORDERED)
+    first = task.delay()
+    task.delay()
+    with pytest.raises(AlreadyRunning) as caught:
+        task.delay()
+    assert caught.value.task_id == first.id
+    assert ids_of(delivered(app)) == [first.id]
+    for outcome in locks.history(name):
+        assert outcome.outcome == "refused"
+
+
+def test_a_task_can_send_its_own_next_run(app, name):
+    task = make_task(app, name, body=lambda: task.delay().id, **ORDERED)
+    first = task.delay()
+    [message] = delivered(app)
+    assert message.headers["id"] == first.id
+    following = end(app, task, message)
+    assert ids_of(delivered(app)) == [following]
+
+
+def test_the_same_id_is_not_sent_twice(app, name):
+    task = make_task(app, name, **ORDERED)
+    for _ in range(2):
+        assert task.apply_async(task_id="own").id == "own"
+        assert task.apply_async(task_id="other").id == "other"
+    assert ids_of(delivered(app)) == ["own"]
+    assert [each.holder.task_id for each in locks.queue(name)] == ["other"]
+
+
+def test_a_message_that_cannot_be_sent_leaves_nothing(app, name, monkeypatch):
+    def publish(self, *args, **options):
+        raise OperationalError("no broker")
+
+    task = make_task(app, name, **ORDERED)
+    monkeypatch.setattr("kombu.Producer.publish", publish)
+    with pytest.raises(OperationalError):
+        task.delay()
+    assert held_by(name) == {}
+    monkeypatch.undo()
+    result = task.delay()
+    assert ids_of(delivered(app)) == [result.id]
+
+
+def test_a_task_class_that_sends_nothing_stores_nothing(app, name):
+    task = make_task(app, name, task={"base": Unsendable}, **ORDERED)
+    with pytest.raises(OperationalError):
+        task.delay()
+    assert held_by(name) == {}
+
+
+class Deferring(Task):
+    """A task whose class sends its messages when the transaction is committed."""
+
+    def apply_async(self, *args, **options):
+        transaction.on_commit(partial(super().apply_async, *args, **options))
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_message_is_stored_when_its_class_sends_it(app, name):
+    task = make_task(app, name, task={"base": Deferring}, **ORDERED)
+    with transaction.atomic():
+        task.delay()
+        assert held_by(name) == {}
+    [message] = delivered(app)
+    assert held_by(name) == {name: message.headers["id"]}
+
+
+def test_an_eager_task_runs_in_the_caller(eager, name):
+    task = make_task(eager, name, **ORDERED)
+    assert task.delay().get() == "ran"
+    with locks.lock(name), pytest.raises(AlreadyRunning):
+        task.delay()
+    assert held_by(name) == {}
+
+
+def test_a_direct_call_raises_if_the_lock_is_not_free(app, name):
+    task = make_task(app, name, **ORDERED)
+    with locks.lock(name), pytest.raises(AlreadyRunning):
+        task()
+    assert task() == "ran"
+
+
+def test_a_message_without_a_queue_lock_joins_the_queue(app, name):
+    """`send_task()` knows only the name of the task."""
+    task = make_task(app, name, **ORDERED)
+    with locks.lock(name):
+        assert run_message(app, task).type is Retry
+        assert [each.holder.task_id for each in locks.queue(name)] == ["own"]
+    send_due(app, locks)
+    assert ids_of(delivered(app)) == ["own"]
+
+
+def test_a_second_copy_of_a_message_that_has_succeeded_is_ignored(app, name):
+    ran = []
+    task = make_task(app, name, body=lambda: ran.append(1), **ORDERED)
+    task.delay()
+    [message] = delivered(app)
+    for _ in range(2):
+        end(app, task, message)
+    assert ran == [1]
+    assert held_by(name) == {}
+
+
+@pytest.fixture
+def two_and_a_change(app, name, redis_server):
+    """A task and the next one, whose record another program has changed."""
+
+    def change(before, after):
+        task = make_task(app, name, **ORDERED)
+        first, second = task.delay(), task.delay()
+        [key] = redis_server.scan_iter("*:inbox:outbox:messages")
+        token = queue_lock_token(second.id)
+        record = redis_server.hget(key, token)
+        assert before in record
+        redis_server.hset(key, token, record.replace(before, after))
+        [message] = delivered(app)
+        assert message.headers["id"] == first.id
+        end(app, task, message)
+        assert delivered(app) == []
+
+    return change
+
+
+def test_a_forged_message_is_not_sent(two_and_a_change, name, caplog):
+    two_and_a_change('"task": "tests.', '"task": "other.')
+    assert "Stored message dropped, no valid signature" in caplog.text
+
+
+def test_a_message_that_the_broker_refuses_does_not_stop_others(app, name, monkeypatch, caplog):
+    tasks = [make_task(app, f"{name}:{number}", **ORDERED) for number in range(2)]
+    ids = [[task.delay().id for _ in range(2)] for task in tasks]
+    publish, refused = ordered.publish, ids[0][1]
+
+    def publish_others(app, message):
+        if message.token == queue_lock_token(refused):
+            raise OperationalError("refused")
+        publish(app, message)
+
+    monkeypatch.setattr(ordered, "publish", publish_others)
+    for task, message in zip(tasks, delivered(app), strict=True):
+        end(app, task, message)
+    assert ids_of(delivered(app)) == [ids[1][1]]
+    assert "Stored message not sent, will retry" in caplog.text
+    outbox = Outbox(locks._server)
+    [message] = wait_until(outbox.take, timeout=10)
+    assert outbox.confirm(queue_lock_token(refused), message.claim)
+
+
+def test_other_modes_and_values_are_refused(app, name):
+    for mode in ("until_executing", "until_and_while_executing", "while_executing"):
+        with pytest.raises(ValueError, match="on_conflict='queue' does not work with mode"):
+            make_task(app, name, mode=mode, on_conflict="queue")
+    with pytest.raises(ValueError, match="max_queued=3 requires on_conflict='queue'"):
+        make_task(app, name, max_queued=3)
+    with pytest.raises(ValueError, match="max_queued"):
+        make_task(app, name, max_queued=0, **ORDERED)

@@ -1,0 +1,227 @@
+"""`IsolatedCommand`: a command that runs once at a time."""
+
+import os
+import re
+import signal
+from io import StringIO
+
+import pytest
+from django.core.management import CommandError, call_command
+from django.core.management.base import BaseCommand
+
+from django_redislock import LockLost, LockNotAcquired, locks
+from django_redislock.management import IsolatedCommand
+from django_redislock.testing import held_elsewhere, lose
+from tests.lock_tools import start, waiting
+
+
+class Rebuild(IsolatedCommand):
+    lock_name = "rebuild:{site}"
+    lock_timeout = 7
+
+    def add_arguments(self, parser):  # without super()
+        parser.add_argument("site", type=int)
+        parser.add_argument("--fail")
+
+    def handle(self, *args, site, fail, **options):
+        if fail == "lose":
+            lose(self.lock.name)
+        if fail == "assert":
+            lose(self.lock.name)
+            self.lock.assert_held()
+        if fail == "raise":
+            raise ZeroDivisionError
+        if fail == "raise and lose":
+            lose(self.lock.name)
+            raise ZeroDivisionError
+        if fail == "terminate":
+            signal.raise_signal(signal.SIGTERM)
+        self.lock_info = locks.get(self.lock.name)
+        self.stdout.write(f"{self.lock.name} {self.lock.timeout:g} {self.lock.fence_token}")
+
+
+class Nightly(IsolatedCommand):
+    def handle(self, **options):
+        self.stdout.write(self.lock.name)
+
+
+class Strict(Nightly):
+    lock_name = "nightly"
+    conflict_exit_code = 3
+    lock_wait = 0.05
+
+
+def run(command, *arguments):
+    """Run a command as a shell does, and return its exit status, stdout and stderr."""
+    out, err = StringIO(), StringIO()
+    instance = command(stdout=out, stderr=err, no_color=True)
+    try:
+        instance.run_from_argv(["manage.py", command.__name__.lower(), *arguments])
+    except SystemExit as ended:
+        return ended.code, out.getvalue(), err.getvalue()
+    return 0, out.getvalue(), err.getvalue()
+
+
+def test_the_lock_is_held_while_the_command_runs():
+    status, out, err = run(Rebuild, "7")
+    assert (status, err) == (0, "")
+    assert re.fullmatch(r"rebuild:7 7 \d+\n", out)
+    assert locks.get("rebuild:7") is None
+
+
+def test_the_command_has_the_lock_itself():
+    command = Rebuild(stdout=StringIO())
+    call_command(command, "7")
+    assert command.lock_info.timeout == 7
+    assert command.lock_info.holder.pid == os.getpid()
+
+
+def test_the_default_name_is_that_of_the_command():
+    assert run(Nightly) == (0, "nightly\n", "")
+
+
+def test_call_command_takes_the_lock_too():
+    out = StringIO()
+    call_command(Rebuild(), "7", stdout=out)
+    assert out.getvalue().startswith("rebuild:7 ")
+
+
+def test_an_instance_that_is_called_has_the_name_of_its_module():
+    out = StringIO()
+    call_command(Nightly(), stdout=out)
+    assert out.getvalue() == "test_isolated\n"
+
+
+def test_a_second_run_ends_successfully_and_names_the_holder():
+    with held_elsewhere("nightly"):
+        status, out, err = run(Nightly)
+    assert (status, out) == (0, "")
+    assert re.fullmatch(rf"Not run: nightly \(.*held by \S+:{os.getpid()}.*\)\n", err)
+
+
+def test_the_line_goes_to_the_stderr_of_call_command():
+    err = StringIO()
+    with held_elsewhere("rebuild:7"):
+        assert call_command(Rebuild(), "7", stderr=err) is None
+    assert err.getvalue().startswith("Not run: rebuild:7 (")
+
+
+def test_other_values_of_an_option_do_not_exclude_each_other():
+    with held_elsewhere("rebuild:8"):
+        assert run(Rebuild, "7")[1].startswith("rebuild:7")
+
+
+@pytest.mark.parametrize("text", ["60", "1m"])
+def test_wait_waits_for_the_end_of_the_other_run(text):
+    with held_elsewhere("nightly") as other:
+
+        def end():
+            waiting(locks, "nightly", 1)
+            other.release()
+
+        ending = start(end)
+        assert run(Nightly, "--wait", text) == (0, "nightly\n", "")
+        ending.result(60)
+
+
+def test_call_command_can_wait():
+    with held_elsewhere("rebuild:7") as other:
+
+        def end():
+            waiting(locks, "rebuild:7", 1)
+            other.release()
+
+        ending = start(end)
+        out = StringIO()
+        call_command(Rebuild(), "7", wait=60, stdout=out)
+        assert out.getvalue()
+        ending.result(60)
+
+
+def test_after_the_wait_the_command_does_not_run():
+    with held_elsewhere("nightly"):
+        status, out, err = run(Nightly, "--wait", "0.05")
+    assert (status, out) == (0, "")
+    assert err.startswith("Not run: nightly (")
+
+
+def test_a_conflict_can_have_an_exit_status():
+    with held_elsewhere("nightly"):
+        status, out, err = run(Strict)
+    assert (status, out) == (3, "")
+    assert err.startswith("CommandError: Not run: nightly (")
+
+
+def test_a_conflict_with_an_exit_status_is_an_error_of_call_command():
+    with held_elsewhere("nightly"), pytest.raises(CommandError, match="Not run") as refused:
+        call_command(Strict())
+    assert refused.value.returncode == 3
+    assert isinstance(refused.value.__cause__, LockNotAcquired)
+
+
+@pytest.mark.parametrize("how", ["lose", "assert"])
+def test_a_lost_lock_is_an_error_of_the_command(how):
+    status, out, err = run(Rebuild, "7", "--fail", how)
+    assert status == 1
+    assert err.startswith("CommandError: Cannot ")
+    assert "rebuild:7" in err
+    assert "it was lost" in err
+    assert bool(out) == (how == "lose")
+
+
+@pytest.mark.parametrize("how", ["raise", "raise and lose"])
+def test_an_error_of_the_command_is_more_important(how):
+    with pytest.raises(ZeroDivisionError):
+        run(Rebuild, "7", "--fail", how)
+    assert locks.get("rebuild:7") is None
+
+
+def test_sigterm_releases_the_lock():
+    assert run(Rebuild, "7", "--fail", "terminate")[0] == 143
+    assert locks.get("rebuild:7") is None
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
+def test_the_loss_of_another_lock_is_left_alone():
+    class Other(Nightly):
+        def handle(self, **options):
+            with locks.lock("of mine") as other:
+                lose("of mine")
+                other.assert_held()
+
+    with pytest.raises(LockLost, match="of mine"):
+        run(Other)
+
+
+def test_an_unreachable_server_is_one_line(redis_away):
+    status, out, err = run(Nightly)
+    assert (status, out) == (1, "")
+    assert err.startswith("CommandError: Not run: The locks on 'default' can't be reached")
+    assert err.count("\n") == 1
+    assert "s3cret" not in err
+
+
+def test_an_option_that_the_command_lacks_is_named():
+    class Wrong(Nightly):
+        lock_name = "rebuild:{side}"
+
+    with pytest.raises(ValueError, match=r"lock_name='rebuild:\{side\}' needs 'side'"):
+        call_command(Wrong())
+
+
+def test_help_shows_the_option(capsys):
+    assert run(Nightly, "--help")[0] == 0
+    assert "--wait SECONDS" in capsys.readouterr().out
+
+
+def test_it_makes_another_command_isolated():
+    class Greet(BaseCommand):
+        def handle(self, **options):
+            self.stdout.write("hello")
+
+    class Isolated(IsolatedCommand, Greet):
+        lock_name = "greet"
+
+    assert run(Isolated) == (0, "hello\n", "")
+    with held_elsewhere("greet"):
+        assert run(Isolated)[2].startswith("Not run: greet")

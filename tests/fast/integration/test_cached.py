@@ -1,0 +1,227 @@
+"""@locks.cached: a function whose results are computed once."""
+
+import asyncio
+import inspect
+import pickle
+import threading
+
+import pytest
+from asgiref.sync import iscoroutinefunction
+from django.core.cache import caches
+from django.core.exceptions import ImproperlyConfigured
+
+from django_redislock import locks
+from tests.lock_tools import awaiting, start, waiting
+from tests.tools import wait_until
+
+LOCAL = "django.core.cache.backends.locmem.LocMemCache"
+
+
+@pytest.fixture(autouse=True)
+def values(settings):
+    """A cache for values, which is in the memory of this process."""
+    entry = {"BACKEND": LOCAL, "LOCATION": "values"}
+    settings.CACHES = {**settings.CACHES, "values": entry}
+    yield caches["values"]
+    caches["values"].clear()
+
+
+@locks.cached("rates:{currency}:{day}", timeout=60, cache="values")
+def rates(currency, day="today"):
+    """Return the rates of a currency."""
+    return [currency, day]
+
+
+class Shop:
+    def __init__(self, pk):
+        self.pk = pk
+        self.computed = 0
+
+    @locks.cached("shop:{self.pk}:best:{limit}", timeout=60, cache="values")
+    def best(self, limit):
+        self.computed += 1
+        return self.computed
+
+    @classmethod
+    @locks.cached(lambda cls, pk: f"shop:{pk}", timeout=60, cache="values")
+    def of(cls, pk):
+        return cls.__name__, pk
+
+    @staticmethod
+    @locks.cached("double:{number}", timeout=60, cache="values")
+    def double(number):
+        return 2 * number
+
+
+def test_the_key_has_the_arguments_of_the_call(values):
+    assert rates("EUR") == ["EUR", "today"]
+    assert rates(day="monday", currency="EUR") == ["EUR", "monday"]
+    assert values.get("rates:EUR:today") == ["EUR", "today"]
+    values.set("rates:EUR:today", "cached")
+    assert rates("EUR") == "cached"
+    assert rates("USD") == ["USD", "today"]
+
+
+def test_each_caller_gets_a_value_of_its_own(values):
+    rates("EUR").append("changed by its caller")
+    rates("EUR").append("changed by its caller")
+    assert rates("EUR") == ["EUR", "today"]
+
+
+def test_invalidate_deletes_the_value_of_a_call(values):
+    rates("EUR")
+    rates("USD")
+    values.set("rates:EUR:today", "outdated")
+    rates.invalidate(currency="EUR")
+    assert rates("EUR") == ["EUR", "today"]
+    assert values.get("rates:USD:today") == ["USD", "today"]
+
+
+def test_a_value_that_was_begun_before_invalidate_is_not_stored(values):
+    may_end = threading.Event()
+    runs = []
+
+    @locks.cached("rates:{currency}", timeout=60, cache="values")
+    def compute(currency):
+        runs.append(currency)
+        assert may_end.wait(60)
+        return len(runs)
+
+    first = start(compute, "EUR")
+    wait_until(lambda: runs)
+    waiting_callers = [start(compute, "EUR") for _ in range(3)]
+    waiting(locks, "cache:values:rates:EUR", 1)
+    compute.invalidate("EUR")
+    may_end.set()
+    assert sorted([first.result(), *(each.result() for each in waiting_callers)]) == [1, 2, 2, 2]
+    assert values.get("rates:EUR") == 2
+    assert values.get("rates:EUR:computing") is None
+
+
+def test_a_value_is_not_left_if_invalidate_comes_while_it_is_stored(values, monkeypatch):
+    @locks.cached("rates:{currency}", timeout=60, cache="values")
+    def compute(currency):
+        return "outdated"
+
+    store = type(values).set
+
+    def invalidate_first(cache, key, value, *args, **options):
+        if value == "outdated":
+            compute.invalidate("EUR")
+        store(cache, key, value, *args, **options)
+
+    monkeypatch.setattr(type(values), "set", invalidate_first)
+    assert compute("EUR") == "outdated"
+    assert values.get("rates:EUR") is None
+
+
+def test_a_stale_value_is_not_returned_after_invalidate(values):
+    @locks.cached("rates:{currency}", timeout=60, stale=60, cache="values")
+    def compute(currency):
+        return len(runs)
+
+    runs = [1]
+    assert compute("EUR") == 1
+    runs.append(2)
+    compute.invalidate("EUR")
+    assert compute("EUR") == 2
+
+
+def test_methods_can_be_cached_and_invalidated(values):
+    shop, other = Shop(1), Shop(2)
+    assert shop.best(5) == shop.best(limit=5) == 1
+    assert other.best(5) == 1
+    assert shop.best(6) == 2
+    shop.best.invalidate(5)
+    assert shop.best(5) == 3
+    Shop.best.invalidate(shop, limit=5)
+    assert Shop.best(shop, 5) == 4
+    assert Shop.of(3) == Shop.of(pk=3) == ("Shop", 3)
+    assert Shop.double(4) == Shop(1).double(4) == 8
+
+
+def test_a_coroutine_function_can_be_cached(values):
+    async def check():
+        @locks.cached("rates:{currency}", timeout=60, cache="values")
+        async def compute(currency):
+            runs.append(currency)
+            await may_end.wait()
+            return len(runs)
+
+        assert iscoroutinefunction(compute)
+        runs = []
+        may_end = asyncio.Event()
+        callers = [asyncio.create_task(compute("EUR")) for _ in range(5)]
+        await awaiting(locks, "cache:values:rates:EUR", 1)
+        may_end.set()
+        assert await asyncio.gather(*callers) == [1] * 5
+        await compute.ainvalidate("EUR")
+        assert await compute("EUR") == 2
+        assert await compute("EUR") == 2
+
+    asyncio.run(check())
+
+
+def test_it_looks_like_the_function():
+    assert rates.__name__ == "rates"
+    assert rates.__doc__ == "Return the rates of a currency."
+    assert list(inspect.signature(rates).parameters) == ["currency", "day"]
+    assert "rates" in repr(rates)
+    assert pickle.loads(pickle.dumps(rates)) is rates  # noqa: S301  our own
+
+
+def test_a_bound_method_can_be_pickled(values):
+    shop = Shop(1)
+    assert pickle.loads(pickle.dumps(shop.best))(7) == 1  # noqa: S301  our own
+
+
+def test_exceptions_are_not_cached(values):
+    @locks.cached("rates:{currency}", timeout=60, cache="values")
+    def compute(currency):
+        raise ZeroDivisionError
+
+    for _ in range(2):
+        with pytest.raises(ZeroDivisionError):
+            compute("EUR")
+
+
+def no_arguments():
+    return 1
+
+
+def generate(currency):
+    yield currency
+
+
+async def async_key(currency):
+    return currency
+
+
+@pytest.mark.parametrize(
+    ("function", "key", "options", "error", "text"),
+    [
+        (rates, "rates", {}, ImproperlyConfigured, r"no field.*\(currency, day\)"),
+        (rates, "rates:{other}", {}, ImproperlyConfigured, r"\{other\}.*this parameter"),
+        (rates, "rates:{day.__class__}", {}, ImproperlyConfigured, "begin with '_'"),
+        (rates, 5, {}, TypeError, "key must be a str, or a function .* got 5"),
+        (rates, async_key, {}, TypeError, "key must be a str, or a function"),
+        (generate, "{currency}", {}, TypeError, "generator function"),
+        (rates, "{day}", {"timeout": 0}, ValueError, "timeout must be positive"),
+        (rates, "{day}", {"stale": "5"}, TypeError, "stale must be a number"),
+        (rates, "{day}", {"ttl": 5}, TypeError, "unexpected keyword argument 'ttl'"),
+    ],
+)
+def test_bad_input_is_found_where_the_function_is_defined(function, key, options, error, text):
+    with pytest.raises(error, match=text):
+        locks.cached(key, **{"timeout": 60} | options)(function)
+
+
+def test_a_function_without_parameters_needs_no_field(values):
+    assert locks.cached("one", timeout=60, cache="values")(no_arguments)() == 1
+    assert values.get("one") == 1
+
+
+def test_a_key_function_must_return_a_str(values):
+    broken = locks.cached(lambda currency: None, timeout=60, cache="values")(str.upper)
+    with pytest.raises(TypeError, match="key must be a str, not None"):
+        broken("EUR")

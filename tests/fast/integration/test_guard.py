@@ -1,0 +1,572 @@
+"""@locks.guard: a second request at the same time is refused."""
+
+import asyncio
+import io
+import threading
+from types import SimpleNamespace
+
+import pytest
+from django.contrib import admin
+from django.contrib.auth.models import AnonymousUser, User
+from django.core.exceptions import ImproperlyConfigured
+from django.db import connection, transaction
+from django.http import FileResponse, HttpResponse, JsonResponse, StreamingHttpResponse
+from django.test import AsyncClient, AsyncRequestFactory, Client, RequestFactory
+from django.urls import path
+from django.utils.decorators import method_decorator
+from django.views import View
+from django.views.decorators.csrf import csrf_protect
+from django.views.decorators.http import require_POST
+from redis.exceptions import ConnectionError
+
+from django_redislock import LockError, LockLost, locks
+from django_redislock.testing import assert_nothing_held, held_elsewhere, lose
+from tests.lock_tools import awaiting, free, start, waiting
+
+requests = RequestFactory()
+arequests = AsyncRequestFactory()
+
+
+@locks.guard("pay:{pk}")
+def pay(request, pk):
+    """Pay an invoice."""
+    return JsonResponse({"paid": pk, "held": locks.get(f"pay:{pk}") is not None})
+
+
+@locks.guard("pay:{pk}")
+async def apay(request, pk):
+    info = await locks.aget(f"pay:{pk}")
+    return JsonResponse({"paid": pk, "held": info is not None})
+
+
+@locks.guard("user:{request.user.pk}")
+def for_user(request):
+    return JsonResponse({"names": [each.name for each in locks.active()]})
+
+
+@locks.guard("user:{request.user.pk}")
+async def afor_user(request):
+    return JsonResponse({"names": [each.name async for each in locks.aactive()]})
+
+
+class Pay(View):
+    @locks.guard("pay:{pk}")
+    def post(self, request, pk):
+        return JsonResponse({"paid": pk})
+
+    @method_decorator(locks.guard("pay:{pk}", status=423))
+    def get(self, request, pk):
+        return JsonResponse({"paid": pk})
+
+
+class PayLater(View):
+    @locks.guard("pay:{pk}")
+    async def post(self, request, pk):
+        return JsonResponse({"paid": pk})
+
+
+@method_decorator(locks.guard("pay:{pk}"), name="dispatch")
+class PayAnyhow(View):
+    def post(self, request, pk):
+        return JsonResponse({"paid": pk})
+
+
+@require_POST
+@csrf_protect
+@locks.guard("pay:{pk}")
+def protected(request, pk):
+    return HttpResponse("paid")
+
+
+class UserAdmin(admin.ModelAdmin):
+    @method_decorator(locks.guard("user:{object_id}"))
+    def change_view(self, request, object_id, form_url="", extra_context=None):
+        return super().change_view(request, object_id, form_url, extra_context)
+
+
+site = admin.AdminSite(name="guarded")
+site.register(User, UserAdmin)
+
+urlpatterns = [
+    path("pay/<int:pk>/", pay),
+    path("apay/<int:pk>/", apay),
+    path("class/<int:pk>/", Pay.as_view()),
+    path("later/<int:pk>/", PayLater.as_view()),
+    path("anyhow/<int:pk>/", PayAnyhow.as_view()),
+    path("user/", for_user),
+    path("auser/", afor_user),
+    path("protected/<int:pk>/", protected),
+    path("admin/", site.urls),
+]
+
+pytestmark = pytest.mark.urls(__name__)
+
+
+# One request, and a second one
+
+
+@pytest.mark.parametrize("url", ["pay", "apay", "class", "later", "anyhow"])
+def test_a_second_request_is_refused(client, url):
+    assert client.post(f"/{url}/7/").json()["paid"] == 7
+    with held_elsewhere("pay:7"):
+        response = client.post(f"/{url}/7/")
+        assert response.status_code == 409
+        assert 20 <= int(response["Retry-After"]) <= 30
+        assert response["Content-Type"] == "text/plain; charset=utf-8"
+        assert "already being processed" in response.text
+        assert client.post(f"/{url}/8/").status_code == 200
+    assert client.post(f"/{url}/7/").status_code == 200
+    assert_nothing_held()
+
+
+async def test_a_second_request_is_refused_under_asgi():
+    client = AsyncClient()
+    for url in ("pay", "apay", "class", "later", "anyhow"):
+        assert (await client.post(f"/{url}/7/")).status_code == 200
+        async with locks.lock("pay:7"):
+            response = await client.post(f"/{url}/7/")
+        assert response.status_code == 409
+        assert response["Retry-After"]
+
+
+def test_the_view_runs_under_the_lock(client):
+    assert client.post("/pay/7/").json()["held"]
+    assert client.post("/apay/7/").json()["held"]
+    assert pay.__name__ == "pay"
+    assert pay.__doc__ == "Pay an invoice."
+
+
+def test_the_view_can_check_that_it_holds_the_lock():
+    @locks.guard("pay")
+    def view(request):
+        locks.assert_held("pay")
+        return HttpResponse()
+
+    assert view(requests.get("/")).status_code == 200
+
+
+def test_the_lock_is_released_after_an_exception():
+    @locks.guard("pay")
+    def view(request):
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        view(requests.get("/"))
+    assert_nothing_held()
+
+
+def test_a_refusal_inside_the_view_is_not_its_answer():
+    """Only the lock of the guard makes a 409: the view has already done something."""
+
+    @locks.guard("pay")
+    def view(request):
+        with locks.lock("inner", blocking=False):
+            pass
+
+    with held_elsewhere("inner"), pytest.raises(LockError, match="inner"):
+        view(requests.get("/"))
+
+
+# The answer to the second request
+
+
+@pytest.mark.parametrize(
+    ("retry_after", "lease", "header"),
+    [
+        (None, 45, "45"),
+        (None, 0.5, "1"),
+        (None, 3600, "60"),
+        (2, 45, "2"),
+        (0.5, 45, "1"),
+        (0, 45, "0"),
+    ],
+)
+def test_retry_after_is_the_rest_of_the_lease_within_limits(retry_after, lease, header):
+    view = locks.guard("pay", retry_after=retry_after)(lambda request: HttpResponse())
+    lock = locks.lock("pay", timeout=lease, auto_renewal=False)
+    assert start(lock.acquire).result()
+    assert view(requests.get("/"))["Retry-After"] == header
+    locks.force_release("pay")
+
+
+def test_retry_after_is_the_rest_of_the_cooldown():
+    @locks.guard("pay", at_least_for=30)
+    def view(request):
+        return HttpResponse()
+
+    assert view(requests.get("/")).status_code == 200
+    second = view(requests.get("/"))
+    assert second.status_code == 409
+    assert int(second["Retry-After"]) in (29, 30)
+    locks.force_release("pay")
+
+
+def busy(request, pk):
+    return HttpResponse(f"Invoice {pk} is being paid.", status=202)
+
+
+def busy_with_header(request, pk):
+    return HttpResponse(headers={"Retry-After": "5"})
+
+
+async def abusy(request, pk):
+    return HttpResponse(f"Invoice {pk} is being paid.", status=202)
+
+
+def test_on_busy_answers_the_second_request():
+    view = locks.guard("pay:{pk}", on_busy=busy, retry_after=9)(lambda request, pk: HttpResponse())
+    with held_elsewhere("pay:7"):
+        response = view(requests.get("/"), pk=7)
+    assert response.text == "Invoice 7 is being paid."
+    assert response.status_code == 202
+    assert response["Retry-After"] == "9"
+    view = locks.guard("pay:{pk}", on_busy=busy_with_header)(lambda request, pk: HttpResponse())
+    with held_elsewhere("pay:7"):
+        assert view(requests.get("/"), pk=7)["Retry-After"] == "5"
+
+
+@pytest.mark.parametrize("on_busy", [busy, abusy])
+async def test_on_busy_of_an_async_view_can_be_sync_or_async(on_busy):
+    @locks.guard("pay:{pk}", on_busy=on_busy)
+    async def view(request, pk):
+        return HttpResponse()
+
+    with held_elsewhere("pay:7"):
+        response = await view(arequests.get("/"), 7)
+    assert response.text == "Invoice 7 is being paid."
+
+
+def test_a_request_can_wait():
+    view = locks.guard("pay", blocking_timeout=60)(lambda request: HttpResponse())
+    with held_elsewhere("pay") as other:
+        waiter = start(view, requests.get("/"))
+        waiting(locks, "pay", 1)
+        other.release()
+    assert waiter.result().status_code == 200
+    view = locks.guard("pay", blocking_timeout=0.01)(lambda request: HttpResponse())
+    with held_elsewhere("pay"):
+        assert view(requests.get("/")).status_code == 409
+
+
+async def test_an_async_request_can_wait():
+    @locks.guard("pay", blocking_timeout=60)
+    async def view(request):
+        return HttpResponse()
+
+    with held_elsewhere("pay") as other:
+        waiter = asyncio.create_task(view(arequests.get("/")))
+        await awaiting(locks, "pay", 1)
+        other.release()
+        assert (await waiter).status_code == 200
+
+
+# Methods, CSRF and users
+
+
+def test_options_needs_no_lock_and_head_is_like_get(client):
+    with held_elsewhere("pay:7"):
+        assert client.options("/class/7/").status_code == 200
+        assert client.options("/anyhow/7/").status_code == 200
+        assert client.options("/apay/7/").status_code == 200
+        assert client.head("/class/7/").status_code == 423
+        assert client.get("/class/7/").status_code == 423
+        assert client.head("/pay/7/").status_code == 409
+
+
+def test_a_csrf_failure_takes_no_lock():
+    client = Client(enforce_csrf_checks=True)
+    with held_elsewhere("pay:7"):
+        assert client.post("/pay/7/").status_code == 403
+        assert client.post("/protected/7/").status_code == 403
+        assert client.get("/protected/7/").status_code == 405
+
+
+def test_the_name_can_have_the_user(client, db, django_user_model):
+    client.force_login(django_user_model.objects.create_user("anna", pk=5))
+    assert client.post("/user/").json() == {"names": ["user:5"]}
+    assert client.post("/auser/").json() == {"names": ["user:5"]}
+
+
+@pytest.mark.django_db(transaction=True)
+async def test_an_async_view_can_have_the_user_in_its_name(django_user_model):
+    user = await django_user_model.objects.acreate(username="anna", pk=5)
+    client = AsyncClient()
+    await client.aforce_login(user)
+    assert (await client.post("/auser/")).json() == {"names": ["user:5"]}
+
+
+def request_with(**attributes):
+    request = requests.post("/", {"order": "9"}, headers={"Idempotency-Key": "abc"})
+    vars(request).update(attributes)
+    return request
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("{request.user.pk}", "5"),
+        ("{request.POST[order]}", "9"),
+        ("{request.headers[Idempotency-Key]}", "abc"),
+        ("{request.method}:{request.path}", "POST:/"),
+        ("{pk:03d}", "007"),
+        ("{{{pk}}}", "{7}"),
+    ],
+)
+def test_fields_come_from_the_request_and_the_arguments(name, expected):
+    @locks.guard(name)
+    def view(request, pk):
+        return HttpResponse([each.name for each in locks.active()])
+
+    request = request_with(user=SimpleNamespace(pk=5))
+    assert view(request, 7).text == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("{request.user.pk}", r"\{request.user.pk\} is None in this request"),
+        ("{request.tenant.pk}", r"the request has no \{request.tenant.pk\}.*'tenant'"),
+        ("{request.POST[invoice]}", r"the request has no \{request.POST\[invoice\]\}"),
+        ("{request.headers[X-Key]}", r"the request has no \{request.headers\[X-Key\]\}"),
+    ],
+)
+def test_a_field_that_the_request_lacks_is_named(name, text):
+    @locks.guard(name)
+    def view(request):
+        pytest.fail("the view ran")
+
+    with pytest.raises(ValueError, match=text):
+        view(request_with(user=AnonymousUser()))
+
+
+def test_a_keyword_of_the_url_that_is_missing_is_named():
+    @method_decorator(locks.guard("pay:{invoice}"), name="dispatch")
+    class Other(View):
+        pass
+
+    with pytest.raises(ValueError, match="needs 'invoice', which this call does not have"):
+        Other.as_view()(requests.post("/"), pk=7)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "{request._messages}",
+        "{request.user.__class__}",
+        "{request.__class__.__init__.__globals__}",
+        "{other}",
+        "{}",
+        "{0}",
+        "{pk:{width}}",
+        "{pk",
+    ],
+)
+def test_a_field_reaches_only_public_attributes_and_items(name):
+    with pytest.raises(ImproperlyConfigured):
+        locks.guard(name)(lambda request, pk, width: None)
+
+
+def test_a_field_calls_nothing():
+    view = locks.guard("{request.get_host()}")(lambda request: HttpResponse())
+    with pytest.raises(ValueError, match=r"has no \{request.get_host\(\)\}"):
+        view(requests.get("/"))
+
+
+# The admin
+
+
+@pytest.fixture
+def superuser(db, django_user_model):
+    return django_user_model.objects.create_superuser("root", pk=5)
+
+
+def test_a_view_of_the_admin_can_be_guarded(client, superuser):
+    client.force_login(superuser)
+    url = f"/admin/auth/user/{superuser.pk}/change/"
+    assert client.get(url).status_code == 200
+    with held_elsewhere("user:5"):
+        assert client.post(url).status_code == 409
+        client.logout()
+        assert client.post(url).status_code == 302  # to the login, which needs no lock
+
+
+# Streaming
+
+
+class Stream:
+    def __init__(self):
+        self.closed = threading.Event()
+
+    def __iter__(self):
+        yield b"one"
+        assert locks.get("report")
+        yield b"two"
+
+    def close(self):
+        self.closed.set()
+
+
+@locks.guard("report")
+def report(request):
+    return StreamingHttpResponse(Stream())
+
+
+def test_the_lock_is_held_until_the_stream_ends():
+    response = report(requests.get("/"))
+    assert start(report, requests.get("/")).result().status_code == 409
+    assert b"".join(response) == b"onetwo"
+    assert locks.get("report")
+    response.close()
+    assert locks.get("report") is None
+    response.close()  # a second time
+
+
+def test_a_stream_that_nobody_reads_releases_the_lock_when_it_is_closed():
+    response = report(requests.get("/"))
+    response.close()
+    assert locks.get("report") is None
+
+
+def test_a_stream_that_is_dropped_does_not_keep_the_lock_alive():
+    view = locks.guard("report", timeout=0.2)(report.__wrapped__)
+    view(requests.get("/"))
+    free(locks, "report", timeout=10)
+
+
+def test_a_stream_whose_lock_was_lost_ends(caplog):
+    response = report(requests.get("/"))
+    lose("report")
+    response.close()
+    assert "Lock not released after response: name='report'" in caplog.text
+
+
+def test_two_guards_release_their_locks():
+    view = locks.guard("outer")(report)
+    response = view(requests.get("/"))
+    assert {each.name for each in locks.active()} == {"outer", "report"}
+    response.close()
+    assert_nothing_held()
+
+
+def test_a_file_is_sent_under_the_lock():
+    @locks.guard("report")
+    def view(request):
+        return FileResponse(io.BytesIO(b"data"), filename="report.csv")
+
+    response = view(requests.get("/"))
+    assert locks.get("report")
+    assert response["Content-Length"] == "4"
+    assert b"".join(response) == b"data"
+    response.close()
+    assert locks.get("report") is None
+
+
+async def test_an_async_view_that_streams_is_an_error():
+    stream = Stream()
+
+    @locks.guard("report")
+    async def view(request):
+        return StreamingHttpResponse(stream)
+
+    with pytest.raises(ImproperlyConfigured, match="cannot hold the lock until the stream ends"):
+        await view(arequests.get("/"))
+    assert stream.closed.is_set()
+    assert await locks.aget("report") is None
+
+
+# The lock is lost, and Redis is away
+
+
+def test_a_lost_lock_is_an_error_and_not_a_refusal():
+    @locks.guard("pay")
+    def view(request):
+        lose("pay")
+        return HttpResponse("paid")
+
+    with pytest.raises(LockLost):
+        view(requests.get("/"))
+
+
+def test_without_redis_the_view_does_not_run(own_locks, own_server):
+    own_server.stop()
+    view = own_locks.guard("pay")(lambda request: pytest.fail("the view ran"))
+    with pytest.raises(ConnectionError):
+        view(requests.get("/"))
+
+
+def test_if_redis_fails_at_the_release_the_response_is_kept(own_locks, own_server, caplog):
+    @own_locks.guard("pay")
+    def view(request):
+        own_server.stop()
+        return HttpResponse("paid")
+
+    @own_locks.guard("pay")
+    async def aview(request):
+        own_server.stop()
+        return HttpResponse("paid")
+
+    assert view(requests.get("/")).text == "paid"
+    assert "Lock not released after response: name='pay'" in caplog.text
+    own_server.start()
+    assert asyncio.run(aview(arequests.get("/"))).text == "paid"
+
+
+# Transactions
+
+
+@pytest.fixture
+def atomic_requests(monkeypatch):
+    monkeypatch.setitem(connection.settings_dict, "ATOMIC_REQUESTS", True)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_with_atomic_requests_the_lock_is_held_until_the_commit(client, atomic_requests):
+    with transaction.atomic():
+        assert pay(requests.post("/"), 7).status_code == 200
+        assert locks.get("pay:7")
+        assert start(pay, requests.post("/"), 7).result().status_code == 409
+    assert locks.get("pay:7") is None
+    assert client.post("/pay/7/").status_code == 200
+    assert locks.get("pay:7") is None
+
+
+# Bad input
+
+
+def generate(request):
+    yield request
+
+
+@pytest.mark.parametrize(
+    ("arguments", "view", "error", "text"),
+    [
+        ({"name": ""}, pay, ValueError, "name must not be empty"),
+        ({"status": 200}, pay, ValueError, "status must be from 300 to 599, got 200"),
+        ({"status": "409"}, pay, TypeError, "status must be an int, got '409'"),
+        ({"retry_after": -1}, pay, ValueError, "retry_after must be from 0"),
+        ({"on_busy": "busy"}, pay, TypeError, "on_busy must be a view, got 'busy'"),
+        ({"on_busy": abusy}, pay, TypeError, "on_busy of the synchronous view"),
+        ({"blocking": False}, pay, TypeError, "guard() does not accept blocking"),
+        ({"timout": 5}, pay, TypeError, "unexpected keyword argument 'timout'"),
+        ({"timeout": 0}, pay, ValueError, "timeout must be from 10 ms"),
+        ({}, generate, TypeError, "cannot decorate the generator function"),
+        ({}, Pay, TypeError, "cannot decorate the class Pay. Decorate one of its methods"),
+    ],
+)
+def test_bad_input_is_found_where_the_view_is_defined(arguments, view, error, text):
+    with pytest.raises(error) as caught:
+        locks.guard(**{"name": "pay"} | arguments)(view)
+    assert text in str(caught.value)
+
+
+def test_a_function_without_a_request_is_an_error():
+    with pytest.raises(TypeError, match="this call has no request"):
+        locks.guard("pay")(lambda pk: None)(7)
+
+
+def test_a_sync_method_that_returns_a_coroutine_is_an_error():
+    async def work():
+        return HttpResponse()
+
+    with pytest.raises(TypeError, match="returned a coroutine"):
+        locks.guard("pay")(lambda request: work())(requests.get("/"))

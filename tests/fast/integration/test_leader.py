@@ -1,0 +1,380 @@
+"""One process leads. The others stand by, and one of them takes over."""
+
+import asyncio
+import copy
+import pickle
+import signal
+import threading
+import time
+
+import pytest
+from redis.exceptions import ConnectionError
+
+from django_redislock import LockNotAcquired, locks
+from django_redislock.testing import alose, held_elsewhere, lose
+from tests.commands import call
+from tests.lock_tools import free, start, waiting, within
+from tests.tools import wait_until
+
+SECONDS = 60
+"""A wait that only a bug can exceed."""
+
+
+def test_each_iteration_is_a_term_with_a_larger_fencing_token():
+    tokens = []
+    for term in locks.leader("poller"):
+        term.assert_held()
+        locks.assert_held("poller")
+        tokens.append(term.fence_token)
+        if len(tokens) == 3:
+            break
+    assert tokens == sorted(set(tokens))
+    assert locks.get("poller") is None
+
+
+async def test_each_iteration_is_a_term_in_async_code():
+    tokens = []
+    async for term in locks.aleader("poller"):
+        await term.aassert_held()
+        await locks.aassert_held("poller")
+        tokens.append(term.fence_token)
+        if len(tokens) == 3:
+            break
+    assert tokens == sorted(set(tokens))
+    assert await locks.aget("poller") is None
+
+
+def test_an_exception_steps_down():
+    def lead():
+        for _ in locks.leader("poller"):
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        lead()
+    assert locks.get("poller") is None
+
+
+async def test_an_exception_steps_down_in_async_code():
+    async def lead():
+        async for _ in locks.aleader("poller"):
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        await lead()
+    assert await locks.aget("poller") is None
+
+
+async def test_a_cancelled_task_steps_down():
+    leads = asyncio.Event()
+
+    async def lead():
+        async for term in locks.aleader("poller"):
+            leads.set()
+            await term.wait(SECONDS)
+
+    task = asyncio.create_task(lead())
+    await leads.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert await locks.aget("poller") is None
+
+
+def test_the_end_of_the_event_loop_waits_until_the_leader_has_stepped_down():
+    async def lead():
+        async for _ in locks.aleader("poller"):
+            return
+
+    asyncio.run(lead())
+    assert locks.get("poller") is None
+
+
+def test_close_steps_down():
+    terms = locks.leader("poller")
+    term = next(terms)
+    terms.close()
+    terms.close()
+    assert term.token is None
+    assert locks.get("poller") is None
+
+
+async def test_aclose_steps_down():
+    terms = locks.aleader("poller")
+    await anext(terms)
+    await terms.aclose()
+    assert await locks.aget("poller") is None
+
+
+def lead_once(leads, name):
+    for _ in locks.leader("poller"):
+        leads.append(name)
+        break
+
+
+def test_a_leader_that_stands_again_goes_to_the_end_of_the_queue():
+    order = []
+    terms = locks.leader("poller")
+    next(terms)
+    others = []
+    for name in "first", "second":
+        others.append(start(lead_once, order, name))
+        waiting(locks, "poller", len(others))
+    next(terms)
+    assert order == ["first", "second"]
+    terms.close()
+    for each in others:
+        each.result(60)
+
+
+def test_a_term_can_end_itself_by_release():
+    terms = locks.leader("poller")
+    term = next(terms)
+    term.release()
+    assert next(terms).fence_token
+    terms.close()
+
+
+@pytest.mark.parametrize("how", ["lost", "force-released"])
+def test_wait_returns_early_when_the_leader_is_deposed(how):
+    heard = []
+    terms = locks.leader("poller", timeout=1.5, on_lost=heard.append)
+    term = next(terms)
+    ended = start(depose, how)
+    with within(20):
+        assert term.wait(SECONDS) is True
+    ended.result(60)
+    assert heard == [term]
+    assert term.wait(SECONDS) is True  # at once
+    again = next(terms)
+    assert again.wait(0) is False
+    assert again is not term
+    terms.close()
+    assert heard == [term]
+
+
+def depose(how):
+    if how == "lost":
+        lose("poller")
+    else:
+        locks.force_release("poller")
+
+
+async def test_wait_returns_early_in_async_code():
+    terms = locks.aleader("poller", timeout=30)
+    term = await anext(terms)
+    wait = asyncio.create_task(term.wait(SECONDS))
+    await alose("poller")
+    assert await wait is True
+    assert await term.wait(SECONDS) is True
+    again = await anext(terms)
+    assert await again.wait(0) is False
+    await terms.aclose()
+
+
+def test_wait_returns_false_after_its_time():
+    terms = locks.leader("poller")
+    term = next(terms)
+    began = time.monotonic()
+    assert term.wait(0.1) is False
+    assert time.monotonic() - began >= 0.1
+    terms.close()
+
+
+def test_max_hold_ends_a_term():
+    tokens = []
+    for term in locks.leader("poller", timeout=0.5, max_hold=0.6):
+        with within(20):
+            assert term.wait(SECONDS)
+        tokens.append(term.fence_token)
+        if len(tokens) == 2:
+            break
+    free(locks, "poller")
+
+
+def test_blocking_timeout_limits_the_wait_for_a_term():
+    terms = locks.leader("poller", blocking_timeout=0.1)
+    refused = pytest.raises(LockNotAcquired, match=r"within 0.1 s: held by")
+    with held_elsewhere("poller"), refused:
+        next(terms)
+
+
+async def test_blocking_timeout_limits_the_wait_in_async_code():
+    terms = locks.aleader("poller", blocking_timeout=0.1)
+    refused = pytest.raises(LockNotAcquired, match=r"within 0.1 s: held by")
+    with held_elsewhere("poller"), refused:
+        await anext(terms)
+
+
+def test_leaders_and_candidates_can_be_recognized():
+    terms = locks.leader("poller", metadata={"site": 7})
+    next(terms)
+    other = start(lead_once, [], "other")
+    waiting(locks, "poller", 1)
+    info = locks.get("poller")
+    [candidate] = locks.queue("poller")
+    assert info.metadata == {"role": "leader", "site": 7}
+    assert candidate.metadata == {"role": "leader"}
+    assert '"role": "leader"' in call("show", "poller")
+    terms.close()
+    other.result(60)
+
+
+def test_an_operator_can_keep_all_leaders_out():
+    with locks.lock("poller"):
+        standing = start(lead_once, [], "other")
+        waiting(locks, "poller", 1)
+        assert not standing.done()
+    standing.result(60)
+
+
+# Outages
+
+
+def test_a_wrong_address_is_an_error_at_once(alias_on):
+    away = alias_on("redis://127.0.0.1:1/0")
+    with pytest.raises(ConnectionError):
+        next(away.leader("poller"))
+
+
+@pytest.mark.parametrize("mode", ["sync", "async"])
+def test_a_leader_stands_again_after_an_outage(proxied, mode):
+    manager, proxy = proxied
+    tokens = []
+    deposed = threading.Event()
+
+    def lead():
+        for term in manager.leader("poller", timeout=1):
+            tokens.append(term.fence_token)
+            if len(tokens) == 2:
+                return
+            assert term.wait(SECONDS)
+            deposed.set()
+
+    async def alead():
+        async for term in manager.aleader("poller", timeout=1):
+            tokens.append(term.fence_token)
+            if len(tokens) == 2:
+                return
+            assert await term.wait(SECONDS)
+            deposed.set()
+
+    leading = start(lead) if mode == "sync" else start(lambda: asyncio.run(alead()))
+    wait_until(lambda: tokens)
+    proxy.refuse()
+    proxy.cut()
+    assert deposed.wait(60)
+    proxy.accept()
+    leading.result(60)
+    assert tokens == sorted(set(tokens))
+
+
+# Options
+
+
+@pytest.mark.parametrize("make", [locks.leader, locks.aleader])
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"blocking": False}, TypeError, "leader.*'blocking'"),
+        ({"auto_renewal": False}, TypeError, "leader.*'auto_renewal'"),
+        ({"timeout": 0}, ValueError, "timeout .*got 0"),
+        ({"blocking_timeout": -1}, ValueError, "blocking_timeout .*got -1"),
+        ({"max_hold": 1}, ValueError, "max_hold=1 must be greater than timeout=30"),
+        ({"on_lost": "abort"}, ValueError, "on_lost='abort'"),
+        ({"metadata": 7}, TypeError, "metadata"),
+    ],
+)
+def test_useless_options_are_refused_before_the_loop(make, options, error, message):
+    with pytest.raises(error, match=message):
+        make("poller", **options)
+
+
+@pytest.mark.parametrize("make", [locks.leader, locks.aleader])
+def test_a_wrong_name_is_refused_before_the_loop(make):
+    with pytest.raises(ValueError, match="name must not be empty"):
+        make("")
+
+
+@pytest.mark.parametrize("seconds", [-1, float("nan"), "5", None])
+def test_a_wrong_time_to_wait_is_refused(seconds):
+    terms = locks.leader("poller")
+    term = next(terms)
+    with pytest.raises((TypeError, ValueError), match="seconds"):
+        term.wait(seconds)
+    terms.close()
+
+
+def test_a_term_copies_and_pickles_as_a_lock_does():
+    terms = locks.leader("poller", timeout=7)
+    term = next(terms)
+    copied = copy.copy(term)
+    again = pickle.loads(pickle.dumps(copied))  # noqa: S301  our own
+    terms.close()
+    for each in copied, again:
+        with each:
+            assert (each.timeout, each.wait(0)) == (7, False)
+
+
+# SIGTERM
+
+
+def test_sigterm_exits_after_the_leader_has_stepped_down():
+    def lead():
+        for term in locks.leader("poller"):
+            signal.raise_signal(signal.SIGTERM)
+            term.wait(SECONDS)
+
+    with pytest.raises(SystemExit) as ended:
+        lead()
+    assert ended.value.code == 143
+    assert locks.get("poller") is None
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
+def test_sigterm_ends_an_event_loop_after_the_leader_has_stepped_down():
+    async def lead():
+        async for term in locks.aleader("poller"):
+            signal.raise_signal(signal.SIGTERM)
+            await term.wait(SECONDS)
+
+    with pytest.raises(SystemExit) as ended:
+        asyncio.run(lead())
+    assert ended.value.code == 143
+    assert locks.get("poller") is None
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
+def test_sigterm_ends_the_wait_of_a_candidate():
+    with held_elsewhere("poller"):
+        main = threading.get_ident()
+
+        def strike():
+            waiting(locks, "poller", 1)
+            signal.pthread_kill(main, signal.SIGTERM)
+
+        striking = start(strike)
+        with pytest.raises(SystemExit):
+            next(locks.leader("poller"))
+        striking.result(60)
+        assert not locks.queue("poller")
+
+
+def test_a_handler_of_your_own_stays_in_place():
+    heard = []
+    before = signal.signal(signal.SIGTERM, lambda number, frame: heard.append(number))
+    try:
+        for _ in locks.leader("poller"):
+            signal.raise_signal(signal.SIGTERM)
+            break
+        assert heard == [signal.SIGTERM]
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def test_other_threads_leave_signals_alone():
+    def look():
+        for _ in locks.leader("poller"):
+            assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+            break
+
+    start(look).result(60)

@@ -1,0 +1,203 @@
+"""Messages of tasks that wait in the queue of a lock without a process."""
+
+import uuid
+
+import pytest
+
+from django_redislock import locks
+from django_redislock.lock_types import QueueLock
+from django_redislock.lock_types.stored_task import Outbox, store
+from tests.lock_tools import start
+from tests.tools import wait_until
+
+
+@pytest.fixture
+def name():
+    name = f"stored-{uuid.uuid4().hex}"
+    yield name
+    for waiter in locks.queue(name, 1000):
+        locks.force_release(name, waiter.stored_token)
+    locks.force_release(name)
+
+
+@pytest.fixture
+def outbox():
+    return Outbox(locks._server)
+
+
+claims: dict[str, str] = {}
+"""The claims of granted and taken messages, by their tokens."""
+
+
+def queue_lock(name, task_id, lock=None):
+    return QueueLock(lock or locks.lock(name), f"queued-{name}-{task_id}", ("shop.task", task_id))
+
+
+def put(name, task_id, lock=None, **options):
+    defaults = {"lease": 60, "starts_in": 0, "expires_in": 0, "most": 0, "arrival": 0}
+    message = f"message {task_id}"
+    stored = store(queue_lock(name, task_id, lock), message, **{**defaults, **options})
+    if stored.claim:
+        claims[queue_lock(name, task_id).token] = stored.claim
+    return stored
+
+
+def finish(name, task_id):
+    """End the task that has the lock."""
+    assert queue_lock(name, task_id).release()
+
+
+def taken(outbox, name):
+    """Take the messages that are due, and return the texts of those of this lock."""
+    return [each.message for each in taken_messages(outbox, name)]
+
+
+def taken_messages(outbox, name):
+    messages = [each for each in outbox.take() if name in each.token]
+    claims.update({each.token: each.claim for each in messages})
+    return messages
+
+
+def confirm(outbox, name, task_id):
+    token = f"queued-{name}-{task_id}"
+    assert outbox.confirm(token, claims[token])
+
+
+def test_a_late_confirmation_does_not_lose_a_message_that_was_granted_again(name, outbox):
+    put(name, "1")
+    late = claims[f"queued-{name}-1"]
+    finish(name, "1")  # the copy that was sent found nothing to run under, and is queued again
+    assert put(name, "1").outcome == "granted"
+    assert not outbox.confirm(f"queued-{name}-1", late)
+    confirm(outbox, name, "1")
+    finish(name, "1")
+
+
+def test_messages_are_granted_one_after_the_other(name, outbox):
+    assert put(name, "1").outcome == "granted"
+    assert [put(name, each).outcome for each in "23"] == ["queued"] * 2
+    confirm(outbox, name, "1")
+    assert taken(outbox, name) == []
+    finish(name, "1")
+    assert locks.get(name).holder.task_id == "2"
+    assert taken(outbox, name) == ["message 2"]
+    assert taken(outbox, name) == []
+    confirm(outbox, name, "2")
+    finish(name, "2")
+    assert taken(outbox, name) == ["message 3"]
+    confirm(outbox, name, "3")
+    finish(name, "3")
+    assert locks.get(name) is None
+
+
+def test_a_message_that_nobody_confirms_is_taken_again(name, outbox):
+    put(name, "1")
+    [again] = wait_until(lambda: taken_messages(outbox, name), timeout=10, interval=0.2)
+    assert not again.is_again  # its sender died before it sent it
+    [again] = wait_until(lambda: taken_messages(outbox, name), timeout=10, interval=0.2)
+    assert again.is_again
+    confirm(outbox, name, "1")
+
+
+def test_the_queue_shows_messages_and_processes_in_one_order(name, outbox):
+    with locks.lock(name):
+        put(name, "1")
+        waiting = start(locks.lock(name).acquire)
+        wait_until(lambda: locks.get(name).waiters == 2)
+        put(name, "2")
+        assert locks.get(name).waiters == 3
+        ids = [each.holder.task_id for each in locks.queue(name)]
+        assert (ids[0], ids[2]) == ("1", "2")
+        assert [each.is_stored for each in locks.queue(name)] == [True, False, True]
+    assert taken(outbox, name) == ["message 1"]
+    confirm(outbox, name, "1")
+    finish(name, "1")
+    assert waiting.result(60)
+    assert taken(outbox, name) == []
+    locks.force_release(name)
+    assert taken(outbox, name) == ["message 2"]
+    confirm(outbox, name, "2")
+
+
+def test_messages_outlast_the_heartbeats_of_processes(name, outbox):
+    with locks.lock(name):
+        put(name, "1")
+        assert not locks.lock(name).acquire(blocking_timeout=0.1)
+        keys = locks._server().keys.of(name)
+        assert locks._server().client.ttl(keys.queue) == -1
+    assert taken(outbox, name) == ["message 1"]
+    confirm(outbox, name, "1")
+
+
+def test_a_limit_is_the_number_of_granted_messages(name, outbox):
+    lock = locks.semaphore(name, 2)
+    assert [put(name, each, lock).outcome for each in "1234"] == ["granted"] * 2 + ["queued"] * 2
+    for each in "12":
+        confirm(outbox, name, each)
+        finish(name, each)
+    assert taken(outbox, name) == ["message 3", "message 4"]
+    for each in "34":
+        confirm(outbox, name, each)
+
+
+def test_too_many_messages_are_refused(name, outbox):
+    outcomes = [put(name, each, most=2).outcome for each in "1234"]
+    assert outcomes == ["granted", "queued", "queued", "full"]
+    assert put(name, "3", most=2).outcome == "queued"  # a repeated request
+    confirm(outbox, name, "1")
+
+
+def test_a_message_returns_to_its_place(name, outbox):
+    with locks.lock(name):
+        arrival = int(put(name, "1").detail)
+        put(name, "2")
+        assert outbox.cancel(f"queued-{name}-1") == "message 1"
+        assert outbox.cancel(f"queued-{name}-1") == ""
+        put(name, "1", arrival=arrival)
+    assert taken(outbox, name) == ["message 1"]
+    confirm(outbox, name, "1")
+
+
+def test_the_lock_of_a_dead_holder_is_granted_when_its_lease_expires(name, outbox):
+    lock = locks.lock(name, timeout=0.5, auto_renewal=False)
+    assert lock.acquire()
+    put(name, "1")
+    wait_until(lambda: taken(outbox, name) == ["message 1"], timeout=10, interval=0.1)
+    confirm(outbox, name, "1")
+
+
+def test_the_lease_follows_start_and_expiry(name, outbox):
+    put(name, "1", starts_in=100)
+    assert 155 < locks.get(name).ttl <= 160
+    put(name, "2", starts_in=100, expires_in=20)
+    put(name, "3", expires_in=0.01)
+    for each, least, most in (("1", 15, 20), ("2", 0.5, 1)):
+        confirm(outbox, name, each)
+        finish(name, each)
+        assert least < locks.get(name).ttl <= most
+        assert len(taken(outbox, name)) == 1
+    confirm(outbox, name, "3")
+
+
+def test_a_released_message_leaves_the_queue(name, outbox):
+    with locks.lock(name):
+        put(name, "1")
+        put(name, "2")
+        [first, _] = locks.queue(name)
+        assert locks.force_release(name, first.stored_token)
+        assert [each.holder.task_id for each in locks.queue(name)] == ["2"]
+    assert taken(outbox, name) == ["message 2"]
+    confirm(outbox, name, "2")
+
+
+def test_a_message_that_returns_while_it_has_the_lock_is_sent_again(name, outbox):
+    arrival = int(put(name, "1").detail)
+    confirm(outbox, name, "1")
+    assert put(name, "1", arrival=arrival)[:2] == ("granted", str(arrival))
+    assert [each.holder.task_id for each in locks.get(name).holders] == ["1"]
+    confirm(outbox, name, "1")
+
+
+def test_a_message_for_another_lock_type_is_refused(name):
+    with locks.read_lock(name):
+        assert put(name, "1")[:2] == ("kind", "readwrite")

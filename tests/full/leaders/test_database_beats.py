@@ -1,0 +1,93 @@
+"""Three beats as processes, with a schedule in the database that changes while leaders are
+killed."""
+
+import json
+import time
+from itertools import count
+
+import pytest
+
+from tests.tools import Child
+
+from .test_beats import ENTRIES, assess, kill_leaders, running
+
+pytestmark = pytest.mark.timeout(400)
+
+EDITOR = """
+import json
+from django_celery_beat.models import CrontabSchedule, IntervalSchedule, PeriodicTask
+
+def every(seconds):
+    found, _ = IntervalSchedule.objects.get_or_create(every=seconds, period="seconds")
+    return found
+
+minutely, _ = CrontabSchedule.objects.get_or_create(minute="*", hour="*")
+PeriodicTask.objects.all().delete()
+PeriodicTask.objects.create(name="every second", task="beats.second", interval=every(1))
+PeriodicTask.objects.create(name="every five seconds", task="beats.five", interval=every(5))
+PeriodicTask.objects.create(name="every minute", task="beats.minute", crontab=minutely)
+say("ready")
+while line := hear():
+    what, name = line.split()
+    if what == "add":
+        PeriodicTask.objects.create(name=name, task=f"beats.{name}", interval=every(1))
+    elif what == "change":
+        task = PeriodicTask.objects.get(name=name)
+        task.interval = every(2)
+        task.save()
+    elif what == "once":
+        PeriodicTask.objects.create(
+            name=name, task=f"beats.{name}", interval=every(1), one_off=True
+        )
+    elif what == "delete":
+        PeriodicTask.objects.filter(name=name).delete()
+    say("done")
+say(json.dumps(list(PeriodicTask.objects.values_list("name", "enabled"))))
+hear()
+"""
+"""A process that changes the schedule: another one than the beats, as in production."""
+
+
+@pytest.fixture
+def environment(request, using):
+    """The environment of a process whose default database is the one of `using`."""
+    entry = request.getfixturevalue(f"{using}_database")
+    return {"TESTS_DATABASES": json.dumps({"default": entry})}
+
+
+def test_each_tick_is_sent_once_although_the_schedule_changes(tmp_path, environment):
+    numbers = count()
+    once = []
+
+    def edit(line):
+        editor.tell(line)
+        editor.expect("done")
+
+    def change_something():
+        number = next(numbers)
+        edit(f"add extra{number}")
+        edit(f"once once{number}")
+        once.append(f"beats.once{number}")
+        if number:
+            edit(f"change extra{number - 1}")
+        if number > 1:
+            edit(f"delete extra{number - 2}")
+
+    with (
+        Child(EDITOR, **environment) as editor,
+        running(tmp_path, "DatabaseScheduler", **environment) as beats,
+    ):
+        editor.expect("ready")
+        for _ in range(3):
+            beats.wait_until_it_stands(beats.start())
+        began = time.monotonic()
+        killed = kill_leaders(beats, between=change_something)
+        print(f"\n{len(killed)} leaders killed in {time.monotonic() - began:.0f} s")
+        assess(beats, ENTRIES, killed)
+        # Each one-off task was sent, and not again with another task id.
+        for task in once:
+            assert len(set(beats.sent(task))) == 1, task
+        print(f"  {len(once)} one-off tasks, sent {sum(len(beats.sent(t)) for t in once)} times")
+        editor.tell()
+        tasks = dict(json.loads(editor.expect("")))
+        assert not any(enabled for name, enabled in tasks.items() if name.startswith("once"))

@@ -1,0 +1,122 @@
+"""locks.get_or_set() in several processes: one of many threads computes."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import pytest
+from django.core.cache import cache
+
+from django_redislock import locks
+from tests.lock_tools import start, waiting
+from tests.tools import Child
+
+PROCESSES = 4
+THREADS = 50
+
+ASK = f"""
+import os, threading, time
+from django_redislock import locks
+
+def compute():
+    os.write(1, b"computes\\n")
+    hear()
+    return time.time()
+
+delays = []
+errors = []
+
+def ask():
+    try:
+        value = locks.get_or_set("many", compute, 60, lease=2)
+        delays.append(time.time() - value)
+    except Exception as error:
+        errors.append(repr(error))
+
+threads = [threading.Thread(target=ask) for _ in range({THREADS})]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+say(f"ended {{len(delays)}} {{max(delays)}} {{errors}}")
+"""
+
+ASK_ASYNC = f"""
+import asyncio, time
+from django_redislock import locks
+
+async def compute():
+    say("computes")
+    await asyncio.to_thread(hear)
+    return time.time()
+
+async def ask():
+    value = await locks.aget_or_set("many", compute, 60, lease=2)
+    return time.time() - value
+
+async def ask_all():
+    return await asyncio.gather(*[ask() for _ in range({THREADS})])
+
+delays = asyncio.run(ask_all())
+say(f"ended {{len(delays)}} {{max(delays)}} []")
+"""
+
+
+@pytest.fixture(autouse=True)
+def empty_cache() -> Iterator[None]:
+    yield
+    cache.clear()
+
+
+@pytest.mark.parametrize("code", [ASK, ASK_ASYNC], ids=["threads", "coroutines"])
+def test_one_of_200_callers_in_4_processes_computes(code):
+    with ExitStack() as stack:
+        first = stack.enter_context(Child(code))
+        first.expect("computes")
+        others = [stack.enter_context(Child(code)) for _ in range(PROCESSES - 1)]
+        waiting(locks, "cache:default:many", PROCESSES)
+        first.tell()
+        for child in (first, *others):
+            count, delay, errors = child.expect("ended").split(maxsplit=2)
+            assert (int(count), errors) == (THREADS, "[]")
+            assert float(delay) < 2  # alone on two cores it is 0.2
+
+
+def test_the_waiters_of_a_killed_process_compute_once():
+    with ExitStack() as stack:
+        first = stack.enter_context(Child(ASK_ASYNC))
+        first.expect("computes")
+        second = stack.enter_context(Child(ASK_ASYNC))
+        waiting(locks, "cache:default:many", 2)
+        first.kill()
+        second.expect("computes")
+        second.tell()
+        assert second.expect("ended").startswith(f"{THREADS} ")
+
+
+INVALIDATED = """
+from django_redislock import locks
+
+@locks.cached("rates:{currency}", timeout=60)
+def rates(currency):
+    say("computes")
+    hear()
+    return "outdated"
+
+say(rates("EUR"))
+"""
+
+
+@locks.cached("rates:{currency}", timeout=60)
+def rates(currency):
+    return "new"
+
+
+def test_a_value_that_another_process_has_begun_before_invalidate_is_not_stored():
+    with Child(INVALIDATED) as child:
+        child.expect("computes")
+        waiter = start(rates, "EUR")
+        waiting(locks, "cache:default:rates:EUR", 1)
+        rates.invalidate(currency="EUR")
+        child.tell()
+        child.expect("outdated")
+        assert waiter.result() == rates("EUR") == "new"
