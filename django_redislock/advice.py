@@ -31,8 +31,8 @@ from .lock_state import (
     state_of_holding,
     was_extended,
 )
-from .snapshots import Holder, Holding, LockInfo
-from .text import age, printable, read_at, short_duration
+from .snapshots import Holding, LockInfo
+from .text import age, printable, process_text, read_at, short_duration
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +49,10 @@ class Advice:
     """Sentences on the holder, and on what a release does."""
 
     next_step: str = ""
-    """The next action, with a command to run if there is one. It can be empty."""
+    """The next action. It can be empty."""
 
-    @property
-    def text(self) -> str:
-        """The reason and the next step."""
-        return sentences([self.reason, self.next_step])
+    command: str = ""
+    """The command of that action, which is run on the host of the holder. It can be empty."""
 
 
 Answer: TypeAlias = tuple[str, str]
@@ -76,27 +74,31 @@ def advice(info: LockInfo | None, clock: Callable[[datetime], str]) -> Advice:
     head, reason = _answer(info, clock)
     if info.kind == "quorum":
         reason = sentences([reason, quorum_text()])
-    return Advice(state_of_holding(primary).code, head, reason, _next_step(primary))
+    return Advice(state_of_holding(primary).code, head, reason, *_next_step(primary))
 
 
 def quorum_text() -> str:
     return _("A quorum lock stays held until a majority of its servers have released it.")
 
 
-def _next_step(holding: Holding) -> str:
+def _next_step(holding: Holding) -> tuple[str, str]:
+    """Return the next action, and its command."""
     state, holder = state_of_holding(holding), holding.holder
     if state is QUEUED:
-        return _(
+        text = _(
             "Check that the message of the task is still in the broker, and that a worker "
             "consumes its queue."
         )
+        return text, ""
     if state in (COOLDOWN, HANDOVER) or not (holder.host and holder.pid):
-        return ""
+        return "", ""
     if state in (LATE, STALE, UNRENEWED):
-        text = _("To see whether the process exists, run on %(host)s: ps -p %(pid)s")
+        text = _("To see whether the process exists, run on %(host)s:")
+        command = f"ps -p {holder.pid}"
     else:
-        text = _("To see what the process does, run on %(host)s: py-spy dump --pid %(pid)s")
-    return text % {"host": printable(holder.host), "pid": str(holder.pid)}
+        text = _("To see what the process does, run on %(host)s:")
+        command = f"py-spy dump --pid {holder.pid}"
+    return text % {"host": printable(holder.host)}, command
 
 
 def _answer(info: LockInfo, clock: Callable[[datetime], str]) -> Answer:
@@ -252,11 +254,6 @@ def _unrenewed(holders: Sequence[Holding]) -> Answer:
             "%(left)s unless it is renewed then."
         )
     return head, text % values
-
-
-def process_text(holder: Holder) -> str:
-    """Return ``host:pid``."""
-    return printable(f"{holder.host or '?'}:{holder.pid or '?'}")
 
 
 def sentences(texts: Iterable[str]) -> str:

@@ -15,7 +15,7 @@ from django.utils.translation import gettext_lazy as _
 from django.utils.translation import pgettext_lazy
 
 from .snapshots import STALE_AFTER, Holding, LockInfo
-from .text import age
+from .text import age, process_text
 
 RENEWAL_DUE_FRACTION = 1 / 3
 """The part of a lease after which its renewal is due."""
@@ -166,6 +166,12 @@ def urgency(info: LockInfo, state: LockState | None = None) -> tuple[int, float,
     # All states without an overdue renewal have the same rank.
     rank = min(SEVERITY[(state or state_of(info)).code], SEVERITY[HELD.code])
     return rank, -info.longest_wait, info.name
+
+
+def process_of(holding: Holding) -> str:
+    """Return the process in which the holder runs, such as ``web-1:311``. A task that was only
+    sent runs in none: an empty string."""
+    return "" if is_queued(holding) else process_text(holding.holder)
 
 
 # Renewal

@@ -16,7 +16,7 @@ from .redaction import HIDDEN, without_secrets
 from .validators import MAX_METADATA_LEVELS
 
 if TYPE_CHECKING:  # An installed app does not import it.
-    from .snapshots import Event, Holding, Waiter
+    from .snapshots import Event, Holder, Holding, Waiter
 
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _DURATION = re.compile(r"(?P<number>\d+(\.\d*)?|\.\d+)\s*(?P<unit>[smhd]?)", re.ASCII)
@@ -97,6 +97,11 @@ def clock_text(moment: datetime, now: datetime | None = None) -> str:
     """Return the time of day in Django's current time zone, with the date if it is not today."""
     local, today = localtime(moment), localtime(now or datetime.now(UTC)).date()
     return f"{local:%H:%M:%S}" if local.date() == today else f"{local:%Y-%m-%d %H:%M:%S}"
+
+
+def process_text(holder: "Holder") -> str:
+    """Return ``host:pid``."""
+    return printable(f"{holder.host or '?'}:{holder.pid or '?'}")
 
 
 def holder_text(record: "Holding | Waiter | Event") -> str:

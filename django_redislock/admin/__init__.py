@@ -57,7 +57,6 @@ logger = logging.getLogger("django_redislock")
 LOG_ERRORS = (DatabaseError, InterfaceError, ValueError)
 """Errors of a log table that takes no entry. PostgreSQL's driver raises `ValueError` for a NUL."""
 
-
 MAX_QUERY_CHARACTERS = 8_000
 """The length of the query of an address. A page repeats the query in each of its links."""
 
@@ -83,7 +82,7 @@ def with_unavailable_page(view: Callable[..., HttpResponse]) -> Callable[..., Ht
 
 @admin.register(ActiveLock)
 class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
-    list_display = columns.COLUMNS
+    list_display = (*columns.COLUMNS, columns.ALIAS)
     sortable_by = list_display  # type: ignore[assignment]
     action_checkbox = staticmethod(columns.CHECKBOX)  # type: ignore[assignment]
     list_filter = FILTERS
@@ -122,8 +121,7 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         return may and self.has_view_permission(request, obj)
 
     def get_queryset(self, request: HttpRequest) -> LockQuerySet:  # type: ignore[override]
-        """Return the locks that the user may see. A subclass can narrow it by `filter()` and
-        `where()`."""
+        """Return the locks that the user may see. A subclass can narrow it by `where()`."""
         every = LockQuerySet(lambda: read_locks(request, self.list_max).rows)
         if type(self).has_view_permission is admin.ModelAdmin.has_view_permission:
             return every
@@ -148,9 +146,10 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         return LockChangeList
 
     def get_list_display(self, request: HttpRequest) -> Any:
-        """Return the columns. The last one, the cache alias, needs several of them."""
-        has_several = len(shown_aliases(request, self._visible(request))) > 1
-        return columns.COLUMNS if has_several else columns.COLUMNS[:-1]
+        """Return the columns. Only a list with several cache aliases names them."""
+        if len(shown_aliases(request, self._visible(request))) > 1:
+            return self.list_display
+        return columns.COLUMNS
 
     @with_unavailable_page
     def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
@@ -306,6 +305,7 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
             is_running=any(state.code not in ("cooldown", "queued") for state in states),
             several_aliases=len(locks.everywhere()) > 1,
             changes=check.changed,
+            queues=holders.queue_texts(check),
             notes=[*notes, quorum_text()] if check.has_quorum else notes,
             release_max=self.release_max,
             reason_max=validators.MAX_REASON_CHARACTERS,

@@ -19,9 +19,10 @@ from django.utils.translation import gettext_lazy as _
 from django.utils.translation import pgettext_lazy
 
 from ..backends import servers
-from ..lock_state import STATES
+from ..lock_state import STATES, process_of
 from ..manager import KINDS, locks
 from ..models import ActiveLock
+from ..snapshots import Holding
 from ..text import printable
 from . import columns
 from .addresses import page_address
@@ -49,25 +50,29 @@ class LockFilter(SimpleListFilter):
 
 
 class HolderFilter(LockFilter):
-    """A filter by an attribute of the holders. Its choices come from the locks that were read."""
+    """A filter by a value of each holder. Its choices come from the locks that were read."""
 
     known = (("", ""),)  # until the locks are read
-    attribute: str
+    text_of: Callable[[Holding], str | None]
 
     def choices(self, changelist: Any) -> Iterator[Any]:
-        counts: Counter[str | None] = Counter()
+        counts: Counter[str] = Counter()
         for row in changelist.root_queryset.rows:
-            counts.update({getattr(each.holder, self.attribute) for each in row.info.holders})
-        found = [value or "" for value, _count in counts.most_common(MAX_CHOICES)]
+            counts.update(self.values_of(row))
+        found = [value for value, _count in counts.most_common(MAX_CHOICES)]
         if chosen := self.value():
             found.append(chosen)
-        texts = sorted({printable(value) if value else "" for value in found})
-        self.lookup_choices = [(text, Truncator(text).chars(60) or _("(none)")) for text in texts]
+        self.lookup_choices = [
+            (value, Truncator(value).chars(60) or _("(none)")) for value in sorted({*found})
+        ]
         return super().choices(changelist)
 
     def matches(self, row: ActiveLock) -> bool:
-        values = (getattr(each.holder, self.attribute) for each in row.info.holders)
-        return any(printable(value or "") == self.value() for value in values)
+        return self.value() in self.values_of(row)
+
+    def values_of(self, row: ActiveLock) -> set[str]:
+        values = (self.text_of(each) for each in row.info.holders)
+        return {printable(value) if value else "" for value in values}
 
 
 class Kind(LockFilter):
@@ -101,12 +106,19 @@ class State(LockFilter):
 class Task(HolderFilter):
     title = pgettext_lazy("of a lock", "task")
     parameter_name = "task"
-    attribute = "task_name"
+    text_of = attrgetter("holder.task_name")
 
 
 class Host(HolderFilter):
     title = pgettext_lazy("of a lock", "host")
-    parameter_name = attribute = "host"
+    parameter_name = "host"
+    text_of = attrgetter("holder.host")
+
+
+class Process(HolderFilter):
+    title = pgettext_lazy("of a lock", "process")
+    parameter_name = "process"
+    text_of = staticmethod(process_of)
 
 
 class Using(LockFilter):
@@ -131,7 +143,7 @@ class Using(LockFilter):
         return self.alias in row.aliases
 
 
-FILTERS = (State, Kind, Task, Host, Using)
+FILTERS = (State, Kind, Task, Host, Process, Using)
 
 
 class LockPaginator(Paginator):  # type: ignore[type-arg]
@@ -153,7 +165,7 @@ def checked(model_admin: Any, queryset: Any) -> LockQuerySet:
         return queryset
     raise ImproperlyConfigured(
         f"{type(model_admin).__name__}.get_queryset() must return super().get_queryset(request),"
-        " narrowed by filter() or where()."
+        " narrowed by where()."
     )
 
 

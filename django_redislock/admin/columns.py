@@ -99,6 +99,8 @@ COLUMNS = (
     _column("age", pgettext_lazy("of a lock", "age")),
     _column("holder", pgettext_lazy("of a lock", "holder")),
     _column("task", pgettext_lazy("of a lock", "task")),
-    _column("using", _("cache alias")),
 )
-"""Columns about problems come before columns about identity."""
+"""The columns, those about problems before those about identity."""
+
+ALIAS = _column("using", _("cache alias"))
+"""The column that is shown if there are several cache aliases."""

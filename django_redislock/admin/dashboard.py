@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from heapq import nlargest
@@ -23,11 +23,11 @@ from ..conf import conf
 from ..engine import history
 from ..engine.history import Recent
 from ..engine.runners import run
-from ..lock_state import STALE, current_holds, is_queued, state_of
+from ..lock_state import STALE, current_holds, is_queued, process_of, state_of
 from ..manager import LockManager, locks
 from ..models import ActiveLock
-from ..snapshots import Event, LockInfo, Rates
-from ..text import printable, read_at
+from ..snapshots import Event, Holding, LockInfo, Rates
+from ..text import age, printable, read_at
 from .queryset import LockQuerySet
 from .reading import aliases_of, shown_aliases
 from .tasks import result_links
@@ -37,6 +37,8 @@ WINDOWS_MINUTES = (5, 15, 60)  # the periods that a user can choose
 MIN_AXIS = timedelta(minutes=1)
 MAX_DRAWN = 30  # locks: those that were held and waited for the longest
 MAX_CONTENDED = 20  # locks that are listed with their waiters
+MAX_PROCESSES = 10  # that are listed: first those with the most stale locks
+MAX_NAMES = 100  # of the locks of each
 MAX_READ = 1000  # locks: those whose leases end first
 MAX_EVENTS = 12_000  # of each stream. By default, no stream has more
 MAX_PROBLEMS = 10  # that are listed: the latest
@@ -121,6 +123,7 @@ def context(
         "chart": chart(drawn, since, now, recent.complete_since) if drawn else None,
         "busiest": drawn,
         "less_busy": len(activities) - len(drawn),
+        "processes": by_process(infos.values()),
         "contended": waited_for,
         "top_wait": max((lock.longest_wait for lock in waited_for), default=0),
         # The counts are of all locks, so a user who may not see all locks does not see them.
@@ -140,8 +143,8 @@ def _recent(manager: LockManager, minutes: int) -> Recent:
     kept_at, recent = _kept.get(key, (0.0, None))
     if recent and clock.now() < kept_at + KEPT_SECONDS:
         return recent
-    age, hour = (timedelta(minutes=each + 1) for each in (minutes, history.RATE_MINUTES))
-    recent = run(server.client, history.recent(server.keys, age, hour, MAX_EVENTS))
+    window, hour = (timedelta(minutes=each + 1) for each in (minutes, history.RATE_MINUTES))
+    recent = run(server.client, history.recent(server.keys, window, hour, MAX_EVENTS))
     if len(recent.events) >= MIN_KEPT_EVENTS:
         if len(_kept) >= MAX_KEPT:
             _kept.clear()
@@ -190,6 +193,28 @@ def figures(
         # First the waits that are not over yet.
         contention=(waiting_for, longest, counts["refused"] + counts["skipped"]),
     )
+
+
+def by_process(infos: Iterable[LockInfo]) -> list[SimpleNamespace]:
+    """Return the processes that hold the most locks, each with its locks. A task that was only
+    sent runs in none."""
+    held_in: dict[str, dict[str, Holding]] = defaultdict(dict)
+    for info in infos:
+        for holding in current_holds(info):
+            if process := process_of(holding):
+                held_in[process].setdefault(info.name, holding)
+    processes = [
+        SimpleNamespace(
+            process=process,
+            count=len(held),
+            stale=sum(holding.is_stale for holding in held.values()),
+            oldest=max(map(age, held.values())),
+            names=sorted(held)[:MAX_NAMES],
+            more=max(len(held) - MAX_NAMES, 0),
+        )
+        for process, held in held_in.items()
+    ]
+    return nlargest(MAX_PROCESSES, processes, key=attrgetter("stale", "count"))
 
 
 def chart(

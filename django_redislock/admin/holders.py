@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -73,6 +74,7 @@ class HolderCheck:
     failures: list[Failure] = field(default_factory=list)
     unconfirmed: list[ShownHolder] = field(default_factory=list)  # because of these failures
     has_quorum: bool = False  # whether any of the locks is a quorum lock
+    waiters: dict[tuple[str, str], int] = field(default_factory=dict)  # by alias and lock
 
     @property
     def rows(self) -> list[SimpleNamespace]:
@@ -114,6 +116,8 @@ def check_holders(
             elif info and (holding := next(same, None)):
                 check.held.append((holder, holding))
                 check.has_quorum |= info.kind == "quorum"
+                if info.waiters:
+                    check.waiters[manager.alias, info.name] = info.waiters
             else:
                 check.changed.append((holder, info.fence_token if info else None))
     if check.denied and not (check.held or check.changed or check.failures):
@@ -131,6 +135,7 @@ REVOKED = "Revocation of the task of the holder sent"
 NOT_REVOKED = "Task of the holder not revoked, because a worker knows it under another name"
 LOG_EVENTS = (REQUESTED, RELEASED, NOT_RELEASED, REVOKING, REVOKED, NOT_REVOKED)  # in its log
 MAX_NAMES = 5  # of locks in a message
+MAX_QUEUES = 10  # whose first waiter a confirmation names
 
 
 def log_head(event: str, using: str) -> str:
@@ -177,6 +182,28 @@ def _facts(holders: Iterable[ShownHolder]) -> dict[str, Any]:
     if more := len(every[MAX_NAMES:]):
         names = _("%(names)s and %(count)d more") % {"names": names, "count": more}
     return {"count": len(every), "names": names}
+
+
+def queue_texts(check: HolderCheck) -> list[str]:
+    """Return for some of the locks who gets the lock next, and how many wait."""
+    texts = []
+    for (alias, name), count in islice(check.waiters.items(), MAX_QUEUES):
+        first = next(iter(locks.using(alias).queue(name, 1)), None)
+        if first is None:  # it has left the queue
+            continue
+        text = ngettext(
+            "“%(name)s”: next is %(waiter)s, the only waiter.",
+            "“%(name)s”: next is %(waiter)s, the first of %(count)d waiters.",
+            count,
+        )
+        values = {"name": printable(name), "waiter": holder_and_task_text(first), "count": count}
+        texts.append(text % values)
+    if more := max(len(check.waiters) - MAX_QUEUES, 0):
+        text = ngettext(
+            "%(count)d more lock has waiters.", "%(count)d more locks have waiters.", more
+        )
+        texts.append(text % {"count": more})
+    return texts or [_("Nobody waits.")]
 
 
 def skipped_text(changed: Iterable[ShownHolder]) -> str:

@@ -14,17 +14,17 @@ from django.contrib.admin import AdminSite
 from django.http import HttpRequest
 from django.utils.translation import pgettext
 
-from ..advice import advice, process_text
+from ..advice import advice
 from ..conf import conf
 from ..lock_state import current_holds
 from ..manager import LockManager, locks
 from ..models import ActiveLock
 from ..snapshots import Event, Holder, Holding, LockInfo, Waiter
-from ..text import clock_text, read_at
+from ..text import clock_text, process_text, read_at
 from .holders import shown_holders
 from .reading import Alias, aliases_of, ask_all
 from .tasks import can_be_revoked, result_links, shown_task
-from .timeline import Row, Scale, draw
+from .timeline import Row, Scale, draw, was_held
 
 MAX_HOLDERS = 50  # that are shown
 MAX_WAITERS = 100
@@ -102,7 +102,8 @@ def context(
         "more_holders": len(holders) - len(cards),
         "waiters": lock.waiters,
         "waiters_have_metadata": any(each.metadata for each in lock.waiters),
-        "events": lock.events,
+        "holds": [each for each in lock.events if was_held(each)],
+        "refusals": [each for each in lock.events if not was_held(each)],
         "events_have_metadata": any(each.metadata for each in lock.events),
         "chart": _chart(lock),
         "keeps_history": conf.history,

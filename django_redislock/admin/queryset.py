@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
-from operator import attrgetter, eq
+from operator import attrgetter
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,15 +17,6 @@ from ..snapshots import Holding
 from ..text import holder_text, task_text
 
 LockTest = Callable[[ActiveLock], bool]
-
-FIELDS = {"pk": "name", "name": "name", "using": "using"}
-"""The fields of a lookup, each with the attribute of `ActiveLock` that it reads."""
-
-LOOKUPS: Mapping[str, Callable[[str, Any], bool]] = {
-    "exact": eq,
-    "in": lambda text, values: text in values,
-    "startswith": str.startswith,
-}
 
 
 def _of_holder(value: Callable[[Holding], Any]) -> Callable[[ActiveLock], Any]:
@@ -76,32 +67,21 @@ class LockQuerySet:
 
     distinct = all
 
-    def filter(self, *conditions: Q, **lookups: Any) -> LockQuerySet:
-        """Return the locks that match all the lookups, too.
-
-        Args:
-            conditions: Empty ones, from Django's list.
-            lookups: Values of ``name`` (or ``pk``) and ``using``, the cache alias, also with
-                ``__in`` and ``__startswith``.
+    def filter(self, *conditions: Q, pk__in: Sequence[str] | None = None) -> LockQuerySet:
+        """Return these locks, or those with the names in `pk__in`. Django's list calls this with
+        the lookups of the address, and then with the rows that the user has selected.
 
         Raises:
-            FieldError: A lookup is not supported.
+            FieldError: The address has a lookup. The filters of the list are tests.
         """
         if any(conditions):
-            raise FieldError(
-                "Locks cannot be filtered by Q(): where() takes a function of a lock."
-            )
-        narrowed = self
-        for lookup, value in lookups.items():
-            narrowed = narrowed.where(_test_of(lookup, value))
-        return narrowed
-
-    def none(self) -> LockQuerySet:
-        """Return no locks."""
-        return self.where(lambda lock: False)
+            raise FieldError("Locks cannot be filtered by lookups. Use where().")
+        if pk__in is None:
+            return self
+        return self.where(lambda lock: lock.name in pk__in)
 
     def where(self, test: LockTest) -> LockQuerySet:
-        """Return the locks for which the function returns True, too."""
+        """Return the locks for which `test(lock)` is true, too."""
         return LockQuerySet(lambda: [*filter(test, self.rows)], (*self.tests, test))
 
     def matches(self, lock: ActiveLock) -> bool:
@@ -136,16 +116,3 @@ def _ordered(rows: list[ActiveLock], columns: Sequence[str]) -> list[ActiveLock]
         unknown = [row for row in rows if key(row) is None]
         rows = sorted(known, key=key, reverse=column.startswith("-")) + unknown
     return rows
-
-
-def _test_of(lookup: str, value: Any) -> LockTest:
-    field, _, name = lookup.partition("__")
-    test = LOOKUPS.get(name or "exact")
-    if field not in FIELDS or test is None:
-        fields, lookups = ", ".join(FIELDS), ", ".join(LOOKUPS)
-        raise FieldError(
-            f"Locks cannot be filtered by {lookup!r}. Fields: {fields}. Lookups: {lookups}."
-            " where() takes a function of a lock."
-        )
-    expected = tuple(value) if name == "in" else value  # an iterator can be read only once
-    return lambda lock: test(getattr(lock, FIELDS[field]), expected)

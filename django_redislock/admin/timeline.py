@@ -18,10 +18,9 @@ from django.utils.functional import Promise
 from django.utils.translation import gettext, pgettext_lazy
 from django.utils.translation import gettext_lazy as _
 
-from ..advice import process_text
 from ..lock_state import HANDOVER, QUEUED, STALE, state_of_holding
 from ..snapshots import Event, Holder, Holding
-from ..text import clock_text, printable, short_duration
+from ..text import clock_text, printable, process_text, short_duration
 
 ROW_PIXELS = 26
 HEAD_PIXELS = 24  # for the times above the first row

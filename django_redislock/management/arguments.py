@@ -8,9 +8,7 @@ from typing import Any
 from django.core.management.base import CommandParser
 
 from .. import validators
-from ..lock_state import is_queued
 from ..names import check_name
-from ..snapshots import Holding
 from ..text import parse_duration
 
 NOT_DONE, USAGE = 1, 2
@@ -26,15 +24,10 @@ def add_pattern(parser: CommandParser) -> None:
 
 
 def add_process(parser: CommandParser) -> None:
-    help_text = "Only holders of this process, whose host and id are as in `locks list`."
+    help_text = (
+        "Only holders in this process, as HOST:PID, but not the tasks that it has only sent."
+    )
     parser.add_argument("--process", type=process, metavar="HOST:PID", help=help_text)
-
-
-def is_of(holding: Holding, process: tuple[str, int] | None) -> bool:
-    """Return whether a hold is one of a process. A queued task runs in no process yet."""
-    holder = holding.holder
-    is_same = (holder.host, holder.pid) == process
-    return process is None or (is_same and not is_queued(holding))
 
 
 def add_format(parser: CommandParser, *formats: str) -> None:
@@ -55,19 +48,18 @@ def argument(convert: Callable[[str], Any]) -> Callable[[str], Any]:
     return converted
 
 
-def parse_process(text: str) -> tuple[str, int]:
-    """Return the host and the id of a process that is written as in ``locks list``."""
-    host, _, pid = text.rpartition(":")
-    if not (host and pid.isascii() and pid.isdigit()):
-        raise ValueError(f"must be HOST:PID, got {text!r}")
-    return host, int(pid)
-
-
 def between(lowest: float, highest: float, parse: Callable[[str], float], text: str) -> float:
     number = parse(text)
     if not lowest <= number <= highest:
         raise ValueError(f"must be from {lowest:,} to {highest:,}, got {text}")
     return number
+
+
+def parse_process(text: str) -> str:
+    host, _, pid = text.rpartition(":")
+    if not (host and pid.isdecimal()):
+        raise ValueError(f"invalid process {text!r}. Use HOST:PID, as in the column HOLDER.")
+    return text
 
 
 name = argument(partial(check_name, argument="NAME"))

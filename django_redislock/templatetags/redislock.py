@@ -8,7 +8,6 @@ from django import template
 
 from ..admin.addresses import page_address
 from ..admin.timeline import outcome, who
-from ..advice import process_text
 from ..lock_state import (
     queued_task,
     renewal_due_in,
@@ -22,6 +21,7 @@ from ..text import (
     holder_text,
     metadata_text,
     printable,
+    process_text,
     short_duration,
     task_text,
 )

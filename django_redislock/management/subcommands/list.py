@@ -1,16 +1,16 @@
 """`locks list`: a table of the active locks, or JSON."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable
 from heapq import nsmallest
 from itertools import count
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandParser
 
-from ...lock_state import urgency
+from ...lock_state import process_of, urgency
 from ...manager import LockManager
 from ...snapshots import LockInfo
-from ..arguments import add_format, add_pattern, add_process, is_of, limit
+from ..arguments import add_format, add_pattern, add_process, limit
 from ..formatting import HEADER, lock_cells, lock_facts, write_json
 from ..output import write_table
 
@@ -30,9 +30,9 @@ def add_arguments(parser: CommandParser) -> None:
 
 def run(command: BaseCommand, manager: LockManager, options: dict[str, Any]) -> None:
     limit, read, process = options["limit"], count(), options["process"]
-    infos: Iterator[LockInfo] = manager.active(options["pattern"])
+    infos: Iterable[LockInfo] = manager.active(options["pattern"])
     if process:
-        infos = (info for info in infos if any(is_of(each, process) for each in info.holders))
+        infos = (info for info in infos if process in map(process_of, info.holders))
     if options["format"] == "json":
         first = nsmallest(limit, infos, key=urgency) if limit else infos
         write_json(command, map(lock_facts, first))

@@ -13,11 +13,11 @@ from django.template.defaultfilters import pluralize
 from redis.exceptions import RedisError
 
 from ...advice import quorum_text
-from ...lock_state import QUEUED, STALE, LockState, is_queued, state_of_holding
+from ...lock_state import QUEUED, STALE, LockState, is_queued, process_of, state_of_holding
 from ...manager import LockManager
 from ...snapshots import Holding, LockInfo, Waiter
 from ...text import age, any_of, error_text, printable, short_duration, task_text
-from ..arguments import NOT_DONE, USAGE, add_process, duration, is_of, name, pattern, reason
+from ..arguments import NOT_DONE, USAGE, add_process, duration, name, pattern, reason
 from ..formatting import hold_text
 from ..output import checked_output
 
@@ -67,6 +67,7 @@ def add_arguments(parser: CommandParser) -> None:
     parser.add_argument("--older-than", type=duration, metavar="D", help=help_text)
     help_text = "Only holders on this host, but not the tasks that it has only sent."
     parser.add_argument("--host", metavar="H", help=help_text)
+    add_process(parser)
     help_text = "Only holders that run this task: its name, a pattern of names, or its id."
     parser.add_argument("--task", type=pattern, metavar="T", help=help_text)
     parser.add_argument("--stale", action="store_true", help="Only stale holders.")
@@ -134,7 +135,7 @@ def matches(holding: Holding, options: dict[str, Any]) -> bool:
         options["token"] in (None, holding.token, holding.stored_token)
         # A queued task runs on no host yet.
         and (host is None or (holder.host == host and not is_queued(holding)))
-        and is_of(holding, options["process"])
+        and (options["process"] is None or process_of(holding) == options["process"])
         and (task is None or any(map(any_of((task,)).match, tasks)))
         and (not options["stale"] or holding.is_stale)
         and (older_than is None or age(holding) > older_than)

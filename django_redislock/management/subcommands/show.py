@@ -52,7 +52,7 @@ def run(command: BaseCommand, manager: LockManager, options: dict[str, Any]) -> 
         absent += [] if history else ["No earlier event is recorded."]
         if absent:
             write("\n" + " ".join(absent))
-        steps = [found.next_step, *release_steps(manager, info)]
+        steps = [f"{found.next_step} {found.command}".strip(), *release_steps(manager, info)]
         if any(steps):
             write("\nNext: " + "\n".join(filter(None, steps)))
     elif history:

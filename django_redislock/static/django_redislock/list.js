@@ -302,5 +302,14 @@
         plan();
     }
 
+    // The buttons that copy a command. Browsers allow that on secure pages only.
+    for (const button of all("button[data-copy]")) {
+        button.hidden = !navigator.clipboard;
+        button.addEventListener("click", async () => {
+            await navigator.clipboard.writeText(button.dataset.copy);
+            button.textContent = button.dataset.copied;
+        });
+    }
+
     if (choice) begin(); // other pages have no refresh
 }

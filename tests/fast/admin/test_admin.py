@@ -16,8 +16,9 @@ from django.test import Client
 from django_redislock import locks
 from django_redislock.admin import ActiveLockAdmin
 from django_redislock.signals import lock_force_released
+from django_redislock.text import holder_text
 from tests.lock_tools import listening
-from tests.pages import DASHBOARD, HOSTILE, LIST, RELEASE, lock_page, text_of
+from tests.pages import DASHBOARD, HOSTILE, LIST, RELEASE, lock_page, text_of, words_of
 
 pytestmark = pytest.mark.django_db
 
@@ -145,6 +146,18 @@ def test_page_of_a_free_lock_leads_back_to_the_list(viewer):
 
 
 # Release
+
+
+def test_the_confirmation_says_who_is_next_and_how_many_wait(hold, wait, releaser):
+    hold("x")
+    alone = words_of(releaser.post(RELEASE, {"seen": lock_page(releaser, "x").context["seen"]}))
+    wait("x")
+    wait("x")
+    response = releaser.post(RELEASE, {"seen": lock_page(releaser, "x").context["seen"]})
+
+    waiter = holder_text(locks.queue("x")[0])
+    assert "Nobody waits." in alone
+    assert f"“x”: next is {waiter}, the first of 2 waiters." in words_of(response)
 
 
 def test_release_of_one_asks_then_releases_then_logs(hold, releaser, caplog):

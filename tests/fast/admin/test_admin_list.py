@@ -15,6 +15,7 @@ from django.contrib.admin.models import LogEntry
 from django_redislock import locks
 from django_redislock.admin import ActiveLockAdmin
 from django_redislock.admin.columns import COLUMNS
+from django_redislock.lock_types import QueueLock
 from django_redislock.manager import LockManager
 from django_redislock.text import age
 from tests.lock_tools import commands, start, waiting
@@ -105,6 +106,8 @@ def test_states(hold, viewer, redis_server):
     hold("fixed", auto_renewal=False)
     hold("cooling", at_least_for=20).release()
     postpone(redis_server, "stale", seconds=60)
+    queued = QueueLock(locks.lock("queued"), "queued-0123", ("shop.sync", "an-id"))
+    assert queued.acquire(3600)
 
     page = viewer.get(LIST)
     state, lease = (
@@ -120,10 +123,13 @@ def test_states(hold, viewer, redis_server):
     assert "◆</span> cooldown" in state["cooling"]
     assert "<meter" in lease["held"]
     assert "<meter" not in lease["cooling"]
+    assert "<meter" not in lease["queued"]
+    assert "<progress" not in text_of(lock_page(viewer, "queued"))
     assert listed(viewer, state="held") == ["held"]
     assert listed(viewer, state="stale") == ["stale"]
     assert listed(viewer, state="cooldown") == ["cooling"]
     locks.force_release("cooling")
+    locks.force_release("queued")
 
 
 def test_only_a_lease_that_was_renewed_is_shown_as_renewed(hold, viewer, redis_server):
@@ -212,7 +218,7 @@ def test_each_column_sorts_both_ways(other, hold, viewer):
     for number, name in enumerate("bca"):
         hold(name, timeout=30 + number)
         wait_until(lambda name=name: age(locks.get(name).first) > 0)
-    columns = [each.__name__ for each in COLUMNS[:-1]]  # the last needs several aliases
+    columns = [each.__name__ for each in COLUMNS]
     expected = {"name": "abc", "lease": "bca", "age": "acb"}
 
     for place, column in enumerate(columns):

@@ -14,6 +14,7 @@ from django_redislock.lock_types import QueueLock
 from tests.pages import (
     DASHBOARD,
     LIST,
+    RELEASE,
     arrived_before,
     charts_of,
     link_to,
@@ -433,3 +434,25 @@ def test_few_events_are_read_for_each_request(viewer, hold):
     viewer.get(DASHBOARD)
     hold("first").release()
     assert "first" in text_of(viewer.get(DASHBOARD))
+
+
+def test_the_locks_of_a_process_are_one_row_that_opens(redis_server, hold, releaser):
+    for name in ("first", "second"):
+        hold(name, timeout=90)
+    postpone(redis_server, "second", seconds=60)
+    holder = locks.get("first").holder
+    queued = QueueLock(locks.lock("sync"), "queued-0123", ("shop.sync", "an-id"))
+    assert queued.acquire(3600)
+
+    response = releaser.get(DASHBOARD)
+    [row] = response.context["processes"]
+    section = section_of(response, "processes")
+    shown = releaser.get(link_to(response, "Show in the list, to release them"))
+    asked = releaser.post(f"{RELEASE}?process={row.process}", {"all": "yes"})
+
+    assert row.process == f"{holder.host}:{os.getpid()}"
+    assert (row.count, row.stale, row.names) == (2, 1, ["first", "second"])
+    assert section.count("<details") == 1
+    assert {each.name for each in shown.context["cl"].result_list} == {"first", "second"}
+    assert {each.name for each in asked.context["held"]} == {"first", "second"}
+    assert queued.release()

@@ -17,7 +17,7 @@ class OnDefault(ActiveLockAdmin):
     """Shows the locks of one alias."""
 
     def get_queryset(self, request):
-        return super().get_queryset(request).filter(using="default")
+        return super().get_queryset(request).where(lambda lock: lock.using == "default")
 
 
 class OfAcme(ActiveLockAdmin):
@@ -26,7 +26,7 @@ class OfAcme(ActiveLockAdmin):
     list_max = 2
 
     def get_queryset(self, request):
-        return super().get_queryset(request).filter(name__startswith="acme:")
+        return super().get_queryset(request).where(lambda lock: lock.name.startswith("acme:"))
 
 
 def pages(client) -> list[str]:

@@ -35,6 +35,16 @@ def test_table_has_a_line_for_each_lock(hold):
     assert lock.token not in line
 
 
+def test_locks_of_one_process_are_listed(hold):
+    hold("mine")
+    holder = locks.get("mine").holder
+    with held_by_task("sent", metadata={"queued": True}):
+        assert listed() == {"mine", "sent"}
+        assert listed("--process", f"{holder.host}:{holder.pid}") == {"mine"}
+
+    assert call("list", "--process", f"{holder.host}:1") == "No active lock matches.\n"
+
+
 def test_columns_are_aligned_with_their_headers(hold):
     for name in ("日本", "ab", "e\u0301x"):
         hold(name)

@@ -173,11 +173,12 @@ def test_new_holder_is_not_released(hold, monkeypatch):
     assert new[0].owned()
 
 
-def test_release_by_host_task_or_stale_renewal(hold, redis_server):
+def test_release_by_host_process_task_or_stale_renewal(hold, redis_server):
     hold("stuck", timeout=90)
     postpone(redis_server, "stuck", seconds=60)
     hold("alive")
     host = locks.get("alive").holder.host
+    process = f"{host}:{os.getpid()}"
 
     def matching(*arguments):
         lines = call("release", *arguments, "--dry-run").splitlines()
@@ -192,9 +193,12 @@ def test_release_by_host_task_or_stale_renewal(hold, redis_server):
         assert matching("--process", f"{host}:1") == set()
         assert matching("--host", host, "--pattern", "a*") == {"alive"}
         assert matching("--host", "elsewhere") == set()
+        assert matching("--process", process) == {"stuck", "alive", "by:task"}
+        assert matching("--process", f"{host}:1") == set()
         assert matching("--stale", "--task", "sync") == set()
     with held_by_task("sent", metadata={"queued": True}):
         assert matching("--host", host) == {"stuck", "alive"}
+        assert matching("--process", process) == {"stuck", "alive"}
     named = run("release", "alive", "--stale", "--noinput")
     assert (named.returncode, named.stderr) == (
         1,
