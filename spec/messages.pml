@@ -28,6 +28,9 @@
 #define DUE 2                   /* ticks after which a taken message is taken again, plus 1 */
 #define WEIGHT(x) 1
 #define RUN(x) ((x) + M)        /* the token of an execution */
+byte hand[WORKERS + 2];         /* the message that somebody publishes; 0: none */
+bit current[WORKERS + 2];       /* it was not granted again since it was taken */
+#define NOTE_GRANT(x) for (each : 0 .. WORKERS + 1) { current[each] = (hand[each] == x -> 0 : current[each]) }
 #include "scripts.pml"
 
 byte copies[TOKENS];            /* messages with the broker */
@@ -35,7 +38,7 @@ bit stored[TOKENS], sent[TOKENS], ran[TOKENS], done[TOKENS], dropped[TOKENS];
 byte deaths, losses;
 mtype = { ended, idle, waiting, holding, publishes, confirms, runs };
 mtype state[WORKERS + 2];       /* the workers, the client, the sender */
-byte message[WORKERS], hand[WORKERS + 2];  /* that it executes, and that it publishes; 0: none */
+byte message[WORKERS];          /* that a worker executes; 0: none */
 #define CLIENT WORKERS
 #define SENDER (WORKERS + 1)
 byte next = N;                  /* that the sender stores */
@@ -66,11 +69,11 @@ inline take(p) {                /* @ design: outbox.lua, look and take */
   advances = NOBODY; advance(1);
   hand[p] = 0;
   for (each : 0 .. M - 1) { hand[p] = ((hand[p] == 0 && outbox[N + each] == 1) -> N + each : hand[p]) }
-  if :: hand[p] > 0 -> outbox[hand[p]] = DUE; state[p] = publishes :: else -> state[p] = (message[p] -> ended : idle) fi
+  if :: hand[p] > 0 -> outbox[hand[p]] = DUE; current[p] = 1; state[p] = publishes :: else -> state[p] = (message[p] -> ended : idle) fi
 }
-inline confirm(p) {             /* @ design: sent.lua, confirm */
-  if :: outbox[hand[p]] > 0 -> outbox[hand[p]] = 0; held[hand[p]] = (held[hand[p]] > 0 -> QUEUE_LOCK : 0) :: else fi;
-  hand[p] = 0
+inline confirm(p) {             /* @ design: sent.lua, confirm: of the grant that was taken, not of a later one */
+  if :: outbox[hand[p]] > 0 && current[p] -> outbox[hand[p]] = 0; held[hand[p]] = (held[hand[p]] > 0 -> QUEUE_LOCK : 0) :: else fi;
+  hand[p] = 0; current[p] = 0
 }
 #define PUBLISH(p) copies[hand[p]]++; sent[hand[p]] = 1; state[p] = confirms
 #define IS_DUE (outbox[N] == 1 || outbox[N + M - 1] == 1 || (M == 3 && outbox[N + 1] == 1))
@@ -97,9 +100,9 @@ proctype Worker(byte p) {
       fi;
       assert(state[p] != runs || state[1 - p] != runs) }  /* PROPERTY exclusion */
   :: d_step { state[p] == runs -> advances = NO; ran[message[p]] = 1; release(RUN(message[p])); advance(1); state[p] = publishes; take(p) }
-  :: d_step { state[p] == ended -> done[message[p]] = 1; message[p] = 0; state[p] = idle }
+  :: d_step { state[p] == ended -> done[message[p]] = 1; message[p] = 0; state[p] = idle; first = 0 }
   :: d_step { deaths < DEATHS && state[p] != idle ->
-      deaths++; state[p] = idle; hand[p] = 0;
+      deaths++; state[p] = idle; hand[p] = 0; current[p] = 0;
       if :: message[p] > 0 -> copies[message[p]]++; message[p] = 0 :: else fi }
   od
 }
@@ -108,10 +111,10 @@ proctype Others() {
   do
   /* The sender */
   :: d_step { state[SENDER] == idle && next < N + M -> store(next); next++;
-      if :: reply -> hand[SENDER] = next - 1; state[SENDER] = publishes :: else fi }
+      if :: reply -> hand[SENDER] = next - 1; current[SENDER] = 1; state[SENDER] = publishes :: else fi }
   :: d_step { state[SENDER] == publishes -> PUBLISH(SENDER) }
   :: d_step { state[SENDER] == confirms -> confirm(SENDER); state[SENDER] = idle }
-  :: d_step { state[SENDER] != ended && deaths < DEATHS -> deaths++; state[SENDER] = ended; hand[SENDER] = 0 }
+  :: d_step { state[SENDER] != ended && deaths < DEATHS -> deaths++; state[SENDER] = ended; hand[SENDER] = 0; current[SENDER] = 0 }
   /* The client, which asks once */
   :: d_step { state[CLIENT] == idle || (state[CLIENT] == waiting && inbox[0]) ->
       advances = NO; inbox[0] = 0; since[0] = 0; acquire(0, 1, 0); advance(1);
@@ -125,10 +128,11 @@ proctype Others() {
  * broker: the timeout is longer. That it is not counts as a loss. */
 #define COUNTS(x) ((held[x] > 0 && copies[x] == 0) || outbox[x] > 1 || \
   (held[RUN(x)] > 0 && message[0] != (x) && message[1] != (x)))
+#define SOMETHING_COUNTS (COUNTS(N) || COUNTS(N + M - 1) || (M == 3 && COUNTS(N + 1)) || \
+  (held[0] > 0 && state[CLIENT] != holding))
 proctype Clock() {
   do
-  :: d_step { (COUNTS(N) || COUNTS(N + M - 1) || (M == 3 && COUNTS(N + 1)) || (held[0] > 0 && state[CLIENT] != holding))
-      && !(state[CLIENT] == waiting && inbox[0]) ->
+  :: d_step { SOMETHING_COUNTS && !(state[CLIENT] == waiting && inbox[0]) ->
       for (first : N .. N + M - 1) {
         if :: held[first] > 0 && copies[first] > 0 -> held[first]++ :: else fi;
         if :: held[RUN(first)] > 0 && (message[0] == first || message[1] == first) -> held[RUN(first)]++ :: else fi;
@@ -144,8 +148,8 @@ proctype Clock() {
 
 proctype Judge() {
   timeout;
+  for (first : N .. N + M - 1) { assert(!stored[first] || sent[first]) }  /* PROPERTY sent */
   for (first : N .. N + M - 1) {
-    assert(!stored[first] || sent[first]);                    /* PROPERTY sent */
     assert(!stored[first] || done[first] || dropped[first]);  /* PROPERTY run */
     assert(held[first] == 0 && outbox[first] == 0)
   }
@@ -153,4 +157,8 @@ proctype Judge() {
 end: false
 }
 
-init { atomic { for (first : 0 .. WORKERS + 1) { state[first] = idle } first = 0; run Worker(0); run Worker(1); run Others(); run Clock(); run Judge() } }
+init { atomic { for (first : 0 .. WORKERS + 1) { state[first] = idle } first = 0;
+#ifdef ALONE
+  state[CLIENT] = ended;        /* no client */
+#endif
+  run Worker(0); run Worker(1); run Others(); run Clock(); run Judge() } }

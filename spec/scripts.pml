@@ -43,6 +43,7 @@ inline weigh() {                /* used: the weight of all holders */
 }
 #define IS_ROOM(x) (used + WEIGHT(x) <= CAPACITY)
 #define IS_LIVE(x) (IS_MESSAGE(x) || alive[INBOX(x)] > 0)
+#define IS_SERVED(x) IS_LIVE(x)
 
 inline find(x) {                /* place: its place in the queue, or `waiters` */
   place = 0;
@@ -97,13 +98,13 @@ inline grant_to_waiters(caller) {
   :: waiters > 0 && used < CAPACITY ->
     first = queue[0];
     if
-    :: first != caller && !IS_LIVE(first) -> leave_queue(first)  /* @ _queue.lua: if waiter then */
-    :: (first == caller || IS_LIVE(first)) && !IS_ROOM(first) -> break  /* @ _queue.lua: if lock.used + waiter.weight > lock.capacity then break end */
-    :: (first == caller || IS_LIVE(first)) && IS_ROOM(first) ->
+    :: first != caller && !IS_SERVED(first) -> leave_queue(first)  /* @ _queue.lua: if waiter then */
+    :: (first == caller || IS_SERVED(first)) && !IS_ROOM(first) -> break  /* @ _queue.lua: if lock.used + waiter.weight > lock.capacity then break end */
+    :: else ->
       if
       :: first == caller -> add_holder(first, LEASE)  /* @ _queue.lua: fence = add_holder(lock, token, waiter, arrived, now + waiter.lease) */
       :: first != caller && IS_MESSAGE(first) ->  /* @ design: grant_to_waiters(), a stored message: the lease of a queue lock, and in the outbox, due now */
-        add_holder(first, QUEUE_LOCK); outbox[first] = 1
+        add_holder(first, QUEUE_LOCK); outbox[first] = 1; NOTE_GRANT(first)
       :: first != caller && !IS_MESSAGE(first) ->  /* @ _queue.lua: .. add_holder(lock, token, waiter, arrived, now + waiter.grant_ttl) */
         add_holder(first, GRANT); by_grant[first] = 1; push_grant(first)
       fi;
@@ -122,7 +123,7 @@ inline acquire(x, waits, sent) {
   weigh(); find(x); by_grant[x] = 0;
   if
   :: held[x] > 0 -> held[x] = LEASE  /* @ acquire.lua: lock.holder.expires = math.max(lock.holder.expires, full_lease) */
-  :: held[x] == 0 && IS_ROOM(x) && waiters == 0 -> add_holder(x, LEASE)  /* @ acquire.lua: if is_room and redis.call('EXISTS', queue) == 0 then */
+  :: held[x] == 0 && IS_ROOM(x) && waiters == 0 -> note_arrival(x); add_holder(x, LEASE)  /* @ acquire.lua: if is_room and redis.call('EXISTS', queue) == 0 then */
   :: held[x] == 0 && !waits && !IS_ROOM(x) ->  /* @ acquire.lua: if heartbeat == 0 and not is_room then return refuse() end */
     if :: place < waiters -> leave_queue(x); advances = NOBODY :: else fi  /* @ acquire.lua: if leave_queue(lock, token) then grant_to_waiters(lock) end */
   :: held[x] == 0 && (waits || IS_ROOM(x)) && (!IS_ROOM(x) || waiters > 0) ->
