@@ -157,8 +157,4 @@ proctype Judge() {
 end: false
 }
 
-init { atomic { for (first : 0 .. WORKERS + 1) { state[first] = idle } first = 0;
-#ifdef ALONE
-  state[CLIENT] = ended;        /* no client */
-#endif
-  run Worker(0); run Worker(1); run Others(); run Clock(); run Judge() } }
+init { atomic { for (first : 0 .. WORKERS + 1) { state[first] = idle } first = 0; run Worker(0); run Worker(1); run Others(); run Clock(); run Judge() } }
