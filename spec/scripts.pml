@@ -98,7 +98,7 @@ inline grant_to_waiters(caller) {
   :: waiters > 0 && used < CAPACITY ->
     first = queue[0];
     if
-    :: first != caller && !IS_SERVED(first) -> leave_queue(first)  /* @ _queue.lua: if waiter then */
+    :: first != caller && !IS_SERVED(first) -> leave_queue(first)  /* @ _queue.lua: local waiter = parse_waiter(record, lock.inboxes, token == caller) */
     :: (first == caller || IS_SERVED(first)) && !IS_ROOM(first) -> break  /* @ _queue.lua: if lock.used + waiter.weight > lock.capacity then break end */
     :: else ->
       if
@@ -108,7 +108,7 @@ inline grant_to_waiters(caller) {
       :: first != caller && !IS_MESSAGE(first) ->  /* @ _queue.lua: .. add_holder(lock, token, waiter, arrived, now + waiter.grant_ttl) */
         add_holder(first, GRANT); by_grant[first] = 1; push_grant(first)
       fi;
-      leave_queue(first)        /* @ _queue.lua: leave_queue(lock, token) */
+      leave_queue(first)
     fi;
     weigh()
   :: else -> break

@@ -66,7 +66,7 @@ class Fault:
 
 
 class Result(NamedTuple):
-    """What a search found."""
+    """The end of a search."""
 
     states: int
     seconds: float
@@ -196,7 +196,10 @@ def fault_verdict(fault: Fault, result: Result) -> str:
 
 
 def search_table(results: list[tuple[Search, Result]]) -> list[str]:
-    rows = ["| Search | Covers | Properties | States | Seconds | Result |", "|---|---|---|---|---|---|"]
+    rows = [
+        "| Search | Covers | Properties | States | Seconds | Result |",
+        "|---|---|---|---|---|---|",
+    ]
     for each, result in results:
         cells = (
             f"`{each.name}`",

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tools.spec import FAULTS, SCRIPTS, SEARCHES, Fault, Step, copy_models, step_table, steps
 from tests.tools import ROOT
+from tools.spec import FAULTS, SCRIPTS, SEARCHES, Fault, Step, copy_models, step_table, steps
 
 
 @pytest.mark.parametrize("step", [each for each in steps() if each.script != "design"], ids=str)
@@ -25,4 +25,3 @@ def test_the_page_has_all_steps_and_faults() -> None:
     assert [row for row in step_table() if row not in page] == []
     assert [each.breaks for each in FAULTS.values() if f"| {each.breaks} |" not in page] == []
     assert [each.covers for each in SEARCHES.values() if f"| {each.covers} |" not in page] == []
-

@@ -87,9 +87,7 @@ def parsed(lines: Iterator[list[str]]) -> Iterator[Request]:
         held, queue, granted, reply = [], [], [], False
         for what, *values in lines:
             if what == "done":
-                yield Request(
-                    kind, int(args[0]), reply, tuple(held), tuple(queue), tuple(granted)
-                )
+                yield Request(kind, int(args[0]), reply, tuple(held), tuple(queue), tuple(granted))
                 break
             numbers = [int(each) for each in values]
             if what == "held":
@@ -105,9 +103,7 @@ def parsed(lines: Iterator[list[str]]) -> Iterator[Request]:
 class Server:
     """The scripts on a real server, with the clock of the stage."""
 
-    def __init__(
-        self, client: redis.Redis, scripts: Mapping[str, Script], capacity: int
-    ) -> None:
+    def __init__(self, client: redis.Redis, scripts: Mapping[str, Script], capacity: int) -> None:
         self.client = client
         self.capacity = capacity
         self.scripts = scripts
