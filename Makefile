@@ -6,6 +6,7 @@
 #   make test ARGS="-k renewal"  some of them
 #   make test-all                all tests: real workers, browser, topologies, terminals, docs samples
 #   make faults                  the fault scenarios; at most 20 minutes
+#   make spec                    check the models of the protocol with SPIN; at most 3 minutes
 #   make soak                    all faults at once for 10 minutes; no resource may grow
 #   make mutants                 plant faults into the Python code; the fast tests find each of them
 #   make coverage                the branches of the core that the fast tests run
@@ -45,7 +46,7 @@ CORE := $(CORE),django_redislock/validators.py
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 TOO_OLD := Python 3.11 or newer is needed; name one, as in: make test PYTHON=python3.13
 
-.PHONY: demo gallery test test-all mutants faults soak clients cases screenshots messages coverage lint format types docs wheel release peers bench scale waiters clean
+.PHONY: demo gallery test test-all mutants spec faults soak clients cases screenshots messages coverage lint format types docs wheel release peers bench scale waiters clean
 
 demo: $(VENV)/.test.installed
 	$(BIN)/python -m testproject.demo
@@ -61,6 +62,9 @@ test-all: $(VENV)/.test.installed
 
 mutants: $(VENV)/.test.installed
 	$(BIN)/python -m tests.mutants $(ARGS)
+
+spec:
+	$(PYTHON) -m tools.spec $(ARGS)
 
 faults: $(VENV)/.test.installed
 	$(BIN)/python -m tests.faults $(if $(ARGS),$(ARGS),--write docs/evidence/results/faults.md)

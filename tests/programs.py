@@ -37,6 +37,7 @@ PACKAGES = {
     # The script of this name on PATH starts only one server on a machine.
     "rabbitmq-server": Package("rabbitmq-server", "rabbitmq/bin", "epmd"),
     "redis-server": Package("redis-server"),
+    "spin": Package("spin"),
     **dict.fromkeys(GETTEXT, Package("gettext")),
 }
 
