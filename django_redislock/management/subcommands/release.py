@@ -72,7 +72,6 @@ def add_arguments(parser: CommandParser) -> None:
     parser.add_argument("--task", type=pattern, metavar="T", help=help_text)
     parser.add_argument("--stale", action="store_true", help="Only stale holders.")
     parser.add_argument("--token", metavar="T", help="Only the holder with this lock token.")
-    add_process(parser)
     help_text = "Why, for the history, which also has the operating system's user."
     parser.add_argument("--reason", type=reason, metavar="TEXT", help=help_text)
     parser.add_argument("--dry-run", action="store_true", help="Only show the matching holders.")

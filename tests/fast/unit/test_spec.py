@@ -8,7 +8,7 @@ from tests.tools import ROOT
 from tools.spec import FAULTS, SCRIPTS, SEARCHES, Fault, Step, copy_models, step_table, steps
 
 
-@pytest.mark.parametrize("step", steps(), ids=str)
+@pytest.mark.parametrize("step", list(steps()), ids=str)
 def test_a_step_describes_a_place_that_exists(step: Step) -> None:
     source = (SCRIPTS / step.script).read_text()
     assert source.count(step.text) == 1, f"{step.script} must have this text once: {step.text}"
