@@ -98,7 +98,7 @@ inline grant_to_waiters(caller) {
   :: waiters > 0 && used < CAPACITY ->
     first = queue[0];
     if
-    :: first != caller && !IS_SERVED(first) -> leave_queue(first)  /* @ _queue.lua: local waiter = parse_waiter(record, lock.inboxes, token == caller) */
+    :: first != caller && !IS_SERVED(first) -> leave_queue(first)  /* @ _queue.lua: parse_waiter(record, lock.inboxes, token == caller) */
     :: (first == caller || IS_SERVED(first)) && !IS_ROOM(first) -> break  /* @ _queue.lua: if lock.used + waiter.weight > lock.capacity then break end */
     :: else ->
       if
@@ -184,6 +184,6 @@ inline server_ticks() {         /* leases expire; so do heartbeats, and with the
   for (other : 0 .. TOKENS - 1) {
     if :: !IS_LIVE(other) -> forget_waiter(other) :: else fi
   }
-  do :: !reply && waiters > 0 -> waiters--; queue[waiters] = 0 :: else -> break od;  /* @ heartbeat.lua: redis.call('PEXPIRE', lock.queue, heartbeat) */
+  do :: !reply && waiters > 0 -> waiters--; queue[waiters] = 0 :: else -> break od;  /* @ _outbox.lua: redis.call('PEXPIRE', lock.queue, heartbeat) */
   reply = 0
 }
