@@ -51,7 +51,8 @@ def get_or_set(
             raise
         miss = Miss(SyncCalls(), manager, key, default, timeout, cache, version, options)
         return run_sync(miss.without_cache(error))
-    if stored is not MISSING and type(stored) is not list:
+    # This answers most hits without another call.
+    if stored is not MISSING and (type(stored) is not list or len(stored) != 3):
         return stored
     found = found_in(stored)
     if found and found.is_fresh:

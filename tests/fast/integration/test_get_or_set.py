@@ -15,6 +15,7 @@ from django.core.management import call_command
 from redis.exceptions import NoPermissionError
 
 from django_redislock import LockError, LockNotAcquired, cache_miss, locks
+from django_redislock.cache_miss import marker_key
 from django_redislock.signals import lock_refused
 from django_redislock.testing import held_elsewhere, lose
 from tests.lock_tools import (
@@ -28,11 +29,13 @@ from tests.lock_tools import (
     waiting,
     within,
 )
+from tests.servers.memcached import memcached
 from tests.tools import Child, wait_until
 
 LOCAL = "django.core.cache.backends.locmem.LocMemCache"
 DATABASE = "django.core.cache.backends.db.DatabaseCache"
 FILES = "django.core.cache.backends.filebased.FileBasedCache"
+MEMCACHED = "django.core.cache.backends.memcached.PyMemcacheCache"
 
 LOCK = "cache:values:rates"
 
@@ -53,7 +56,7 @@ class Slow:
         self.began = threading.Event()
         self.may_end = threading.Event()
 
-    def __call__(self):
+    def __call__(self, *args):
         self.runs += 1
         number = self.runs
         self.began.set()
@@ -578,6 +581,65 @@ async def test_sync_and_async_code_share_the_lock(values):
 async def test_sync_code_does_not_wait_in_an_event_loop(values):
     with held_elsewhere(locks.write_lock(LOCK)), pytest.raises(SynchronousOnlyOperation):
         get(refuse)
+
+
+# Memcached
+
+
+@pytest.fixture
+def memcached_server():
+    pytest.importorskip("pymemcache")
+    with memcached() as server:
+        yield server
+
+
+@pytest.fixture
+def in_memcached(memcached_server, settings):
+    entry = {"BACKEND": MEMCACHED, "LOCATION": memcached_server.location}
+    settings.CACHES = {**settings.CACHES, "values": entry}
+    yield caches["values"]
+    caches["values"].close()
+
+
+@pytest.mark.parametrize("key", ["rates", "k" * 240])
+@pytest.mark.parametrize("stale", [0, 60])
+def test_memcached_can_store_the_values(in_memcached, key, stale):
+    values = locks.cached(lambda value: key, timeout=60, stale=stale, cache="values")(Slow())
+    values.__wrapped__.may_end.set()
+    assert values("a") == values("a") == 1
+    values.invalidate("a")
+    assert values("a") == values("a") == 2
+    assert in_memcached.get(marker_key(key)) is None
+
+
+def test_none_is_a_value_in_memcached(in_memcached):
+    assert get(lambda: None) is None
+    assert get(refuse) is None
+
+
+def test_one_computes_a_value_for_memcached(in_memcached, arrived):
+    slow = Slow()
+    callers = [start(get, slow) for _ in range(5)]
+    arrived(4)
+    slow.may_end.set()
+    assert [each.result() for each in callers] == [1] * 5
+
+
+def test_without_memcached_the_value_is_computed(in_memcached, memcached_server):
+    def compute():
+        memcached_server.kill()
+        return "computed"
+
+    assert get(compute) == "computed"
+    for number in range(5):  # the client tries again, and then takes the server for dead
+        assert get(lambda: number) == number  # noqa: B023
+
+
+def test_a_value_that_is_too_large_for_memcached_is_returned(in_memcached):
+    large = "x" * 2_000_000
+    assert get(lambda: large) == large
+    assert get(lambda: "small") == "small"
+    assert get(refuse) == "small"
 
 
 # A cache in the memory of each process
