@@ -403,7 +403,6 @@ class Miss:
         try:
             return await steps
         except _UnreachableError as error:
-            self._is_cache_away = True
             self._log("Cache not reached", error)
             return None
 
@@ -427,6 +426,8 @@ class Miss:
             return await self.calls.call(target, method, *args)
         except Exception as error:
             if is_unreachable(error):
+                if target is self.cache:
+                    self._is_cache_away = True
                 raise _UnreachableError(error_text(error)) from error
             raise
 
