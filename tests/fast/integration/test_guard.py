@@ -461,6 +461,7 @@ def test_a_file_is_sent_under_the_lock():
     assert locks.get("report") is None
 
 
+@pytest.mark.django_db(transaction=True)  # Django looks at its connections at the end of a request
 async def test_an_async_view_that_streams_is_an_error():
     stream = Stream()
 

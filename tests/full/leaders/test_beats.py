@@ -22,7 +22,7 @@ from django_redislock.celery.last_runs import Run
 from django_redislock.testing import EmbeddedServer
 from tests.tools import ROOT, wait_until
 
-from .beat_app import LEASE, QUEUE
+from .beat_app import QUEUE
 
 pytestmark = pytest.mark.timeout(400)
 
@@ -228,16 +228,15 @@ def test_only_what_a_killed_leader_had_not_recorded_is_sent_twice(tmp_path):
         assert len(ids) - len(set(ids)) >= 5
 
 
-def test_another_beat_leads_at_once_after_sigterm(beats):
-    first = beats.start()
-    beats.wait_until_it_stands(first)
-    second = beats.start()
-    beats.wait_until_it_stands(second)
-    assert beats.leader() == first
-    began = time.monotonic()
-    assert beats.terminate(first) == 0
-    assert beats.leader() == second
-    assert time.monotonic() - began < 1.5
+def test_another_beat_leads_at_once_after_sigterm(tmp_path):
+    with running(tmp_path, "PersistentScheduler", BEATS_LEASE="600") as beats:
+        first = beats.start()
+        beats.wait_until_it_stands(first)
+        second = beats.start()
+        beats.wait_until_it_stands(second)
+        assert beats.leader() == first
+        assert beats.terminate(first) == 0
+        assert beats.leader() == second  # long before the lease of the first one would expire
 
 
 def test_another_beat_leads_after_a_stop_and_the_old_leader_stands_by(beats):
@@ -247,7 +246,7 @@ def test_another_beat_leads_after_a_stop_and_the_old_leader_stands_by(beats):
     beats.wait_until_it_stands(second)
     os.kill(first, signal.SIGSTOP)
     try:
-        wait_until(lambda: beats.leader() == second, timeout=LEASE + 10)
+        wait_until(lambda: beats.leader() == second)
     finally:
         os.kill(first, signal.SIGCONT)
     wait_until(lambda: "Beat stands by" in beats.logs[first].read_text())
@@ -258,15 +257,13 @@ def test_another_beat_leads_after_a_stop_and_the_old_leader_stands_by(beats):
 
 
 def test_the_beat_of_a_worker_takes_part_and_hands_over(tmp_path):
-    with running(tmp_path, "PersistentScheduler", BEATS_LEASE="60") as beats:
+    with running(tmp_path, "PersistentScheduler", BEATS_LEASE="600") as beats:
         worker = beats.start("worker", "-B", "--pool", "prefork", "--concurrency", "1")
         beats.wait_until_it_stands(worker)
         second = beats.start()
         beats.wait_until_it_stands(second)
-        began = time.monotonic()
         beats.processes[worker].terminate()  # it takes some seconds until its beat is told
         wait_until(lambda: LEADS.search(beats.logs[second].read_text()))
-        assert time.monotonic() - began < 30
         beats.terminate(worker)
 
 
