@@ -235,8 +235,10 @@ class Miss:
             # To compute the value is better than to wait for a server.
             writer = None
             found = stale
-            if not found:
-                self._log("Value computed without a lock", error)
+            if not found and _log_interval.is_over():
+                logger.warning(
+                    "Value computed without a lock: key=%r error=%s", self.key, error_text(error)
+                )
         if found:
             return found.value
         return await self._compute(writer)
@@ -303,7 +305,11 @@ class Miss:
         except LockLost:
             return False
         except _UnreachableError as error:  # it is released in the background
-            self._log("Lock not released after computation", error)
+            if _log_interval.is_over():
+                logger.warning(
+                    "Lock not released after computation: key=%r error=%s",
+                    *(self.key, error_text(error)),
+                )
         return True
 
     def _seconds_left(self) -> float | None:
@@ -403,7 +409,10 @@ class Miss:
             try:
                 return await self._call(self.cache, method, *args, self.version)
             except _UnreachableError as error:
-                self._log("Cache not reached", error)
+                if _log_interval.is_over():
+                    logger.warning(
+                        "Cache not reached: key=%r error=%s", self.key, error_text(error)
+                    )
         return MISSING
 
     async def _call(self, target: Any, method: str, *args: Any) -> Any:
@@ -416,10 +425,6 @@ class Miss:
                     self._is_cache_away = True
                 raise _UnreachableError(error_text(error)) from error
             raise
-
-    def _log(self, event: str, error: Exception) -> None:
-        if _log_interval.is_over():
-            logger.warning("%s: key=%r error=%s", event, self.key, error_text(error))
 
 
 _computations: ContextVar[tuple[Miss, ...]] = ContextVar(
