@@ -15,7 +15,7 @@ from celery.utils import uuid
 from redis.exceptions import RedisError
 
 from django_redislock.engine.outages import is_outage
-from django_redislock.engine.stored import Stored
+from django_redislock.engine.stored import Stored, StoreOutcome
 from django_redislock.exceptions import LockError
 from django_redislock.lock_state import is_queued
 from django_redislock.lock_types.signal_dispatch import send
@@ -49,7 +49,7 @@ from .message import (
     queue_seconds,
     seconds_until,
 )
-from .ordered import StoringProducer
+from .ordered import StoringProducer, send_due
 from .publishing import Publication
 from .results import AGAIN as MAY_STORE_LATER
 from .results import ended_queue_lock
@@ -334,16 +334,32 @@ class Sending:
             )
         except RedisError as error:
             raise NotStored(error) from error
-        if stored.outcome == "full":
-            self.conflict.look()
+        if stored.outcome in (StoreOutcome.QUEUED, StoreOutcome.FULL):
+            self._release_ended()
+        if stored.outcome is StoreOutcome.FULL:
             raise self.conflict.error
-        if stored.outcome == "kind":
+        if stored.outcome is StoreOutcome.KIND:
             raise LockError(
                 f"Lock {self.name!r} is in use as a {stored.detail} lock, so the task cannot be"
                 " queued. Use another name.",
                 lock_name=self.name,
             )
         return stored
+
+    def _release_ended(self) -> None:
+        """Let the queue go on if a task has ended and left its queue lock."""
+        self.conflict.look()
+        ended = ended_queue_lock(self.task, self.conflict.queue_locks)
+        if ended is None:
+            return
+        manager = self.single.manager
+        with suppress(RedisError):  # it expires
+            manager.release_for(self.name, ended.stored_token)
+            logger.info(
+                "Queue lock released of a task that has ended: name=%r task=%s by=%s",
+                *(self.name, printable(ended.holder.task_id), self.conflict.call),
+            )
+            send_due(self.task.app, manager)
 
     def confirm(self, claim: str) -> None:
         """Note that the broker has the message. If that fails, it is published a second time."""
@@ -358,7 +374,7 @@ class Sending:
 
     @property
     def _outbox(self) -> Outbox:
-        return Outbox(self.single.manager._server)
+        return Outbox(self.single.manager.alias)
 
     # A queue lock that is not free
 
