@@ -170,8 +170,8 @@ RELEASED = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL
 
 
 def _bare() -> Tasks:
-    """The least that a lock costs which is taken when a task is sent, and has another lease when it
-    runs: `SET`, and a script at the begin and at the end of the task."""
+    """The least that a lock costs that is taken when a task is sent, and has another lease while
+    it runs: `SET`, and a script at the begin and at the end of the task."""
 
     @cache
     def client(pid: int) -> redis.Redis:
