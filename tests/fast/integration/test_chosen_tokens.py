@@ -21,7 +21,6 @@ from django_redislock.keys import Keys
 from django_redislock.lock_types.lease_flows import release_in_background
 from django_redislock.lua import ACQUIRE, RELEASE, RENEW
 from django_redislock.signals import lock_force_released
-from django_redislock.testing import EmbeddedServer
 from tests.faults.proxy import Proxy, runs
 from tests.lock_tools import free, lease_of, listening, start, waiting
 from tests.servers import Node
@@ -35,7 +34,7 @@ KEYS = Keys("redislock")
 @pytest.fixture(scope="module")
 def three_urls():
     with contextlib.ExitStack() as stack:
-        yield [stack.enter_context(EmbeddedServer()).url for _ in range(3)]
+        yield [stack.enter_context(Node()).url for _ in range(3)]
 
 
 @pytest.fixture

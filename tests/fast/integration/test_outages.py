@@ -169,7 +169,7 @@ def test_holders_and_queries_fail_at_once(own_locks, own_server):
 
 def test_a_new_password_is_an_error_at_once(alias_on, own_server, own_redis, mode):
     own_redis.execute_command("ACL", "SETUSER", "app", "on", ">s3cret", "~*", "+@all")
-    own = alias_on(f"redis://app:s3cret@{own_server.address}/0")
+    own = alias_on(f"redis://app:s3cret@127.0.0.1:{own_server.port}/0")
     direct = alias_on(own_server.url, alias="direct")
     holder = direct.lock("a", timeout=LONG)
     assert holder.acquire()
@@ -186,7 +186,7 @@ def test_a_new_password_is_an_error_at_once(alias_on, own_server, own_redis, mod
 @pytest.mark.parametrize("right", ["-blpop", "-evalsha"])
 def test_a_missing_right_is_an_error_at_once(alias_on, own_server, own_redis, mode, right):
     own_redis.execute_command("ACL", "SETUSER", "app", "on", ">s3cret", "~*", "+@all")
-    own = alias_on(f"redis://app:s3cret@{own_server.address}/0")
+    own = alias_on(f"redis://app:s3cret@127.0.0.1:{own_server.port}/0")
     direct = alias_on(own_server.url, alias="direct")
     holder = direct.lock("a", timeout=LONG)
     assert holder.acquire()
