@@ -68,6 +68,9 @@ def pair(request):
     return PAIRS[request.param] or [request.getfixturevalue("quorum")] * 2
 
 
+SLOW_PAIRS = pytest.mark.parametrize("pair", ["mutex", "lock_many", "quorum"], indirect=True)
+
+
 def acquire(lock, **arguments):
     """Acquire in another thread, with the token."""
     return start(lambda: lock.acquire(token=TOKEN, **arguments))
@@ -108,6 +111,7 @@ def test_the_object_of_the_holder_lets_nobody_in_either(ask):
     shared.release()
 
 
+@SLOW_PAIRS
 def test_the_token_of_the_holder_does_not_shorten_the_cooldown(pair, ask):
     first, second = pair[0](at_least_for=1), pair[1]()
     began = time.monotonic()
@@ -122,6 +126,7 @@ def test_the_token_of_the_holder_does_not_shorten_the_cooldown(pair, ask):
     forget_all()
 
 
+@SLOW_PAIRS
 def test_callers_with_the_token_of_the_holder_wait_for_the_release(pair, ask):
     """They have positions of their own. One that gives up ends neither the hold nor a wait."""
     first = pair[0]()
@@ -355,51 +360,3 @@ def hold_or_error(lock):
         return lock.acquire(token=TOKEN)
     except redis.ConnectionError:
         return False
-
-
-# Many processes
-
-
-LOOP = f"""
-import itertools, os, redis, time
-from django_redislock import Lock, locks
-
-name, seconds = {NAME!r}, float(sys.argv[1])
-client = redis.Redis.from_url(os.environ["REDIS_URL"])
-kinds = {{
-    "mutex": locks.lock(name),
-    "semaphore": locks.semaphore(name + ":semaphore", 2),
-    "write": locks.write_lock(name + ":readwrite"),
-    "lock_many": locks.lock_many([name + ":1", name + ":2"]),
-    "redis-py": Lock(client, name),
-}}
-most = dict.fromkeys(kinds, 0)
-say("ready")
-hear()
-end = time.monotonic() + seconds
-for kind in itertools.cycle(kinds):
-    if time.monotonic() > end:
-        break
-    if kinds[kind].acquire(blocking_timeout=1, token="same"):
-        most[kind] = max(most[kind], client.incr("inside:" + kind))
-        client.decr("inside:" + kind)
-        kinds[kind].release()
-say("most " + " ".join(f"{{kind}}={{number}}" for kind, number in most.items()))
-"""
-
-
-def test_processes_with_one_token_exclude_each_other(redis_server):
-    seconds = "2"
-    with contextlib.ExitStack() as stack:
-        children = [stack.enter_context(Child(LOOP, seconds)) for _ in range(4)]
-        for child in children:
-            child.expect("ready")
-        for child in children:
-            child.tell("go")
-        results = [
-            dict(pair.split("=") for pair in child.expect("most").split()) for child in children
-        ]
-    redis_server.delete(*redis_server.keys("inside:*"))
-    most = {kind: max(int(each[kind]) for each in results) for kind in results[0]}
-    assert most.pop("semaphore") in (1, 2)
-    assert set(most.values()) == {1}, most

@@ -86,9 +86,16 @@ def without_replicas(server, client):
 
 OUTAGES = pytest.mark.parametrize("outage", [stopped, read_only, without_replicas])
 
+# Sync and async code decide by the same flow.
+OUTAGES_OF_A_MODE = pytest.mark.parametrize(
+    ("mode", "outage"), [("sync", stopped), ("async", read_only), ("sync", without_replicas)]
+)
+
 
 @OUTAGES
-@pytest.mark.parametrize("limit", [LONG, None], ids=["with a limit", "without"])
+@pytest.mark.parametrize(
+    ("mode", "limit"), [("sync", LONG), ("async", None)], ids=["with a limit", "without"]
+)
 def test_a_waiter_acquires_after_an_outage(
     own_locks, own_server, own_redis, logged, mode, outage, limit
 ):
@@ -108,7 +115,7 @@ def test_a_waiter_acquires_after_an_outage(
     assert message.startswith(f"{EVENT}: name='a' waiters=1 error=")
 
 
-@OUTAGES
+@OUTAGES_OF_A_MODE
 def test_a_call_with_a_limit_may_begin_in_an_outage(
     own_locks, own_server, own_redis, logged, mode, outage
 ):
@@ -122,7 +129,7 @@ def test_a_call_with_a_limit_may_begin_in_an_outage(
     free(own_locks, "a")
 
 
-@OUTAGES
+@OUTAGES_OF_A_MODE
 @pytest.mark.parametrize("options", [{}, {"blocking": False}], ids=["no limit", "not blocking"])
 def test_other_calls_that_begin_in_an_outage_fail_at_once(
     own_locks, own_server, own_redis, logged, mode, outage, options
@@ -137,7 +144,7 @@ def test_a_call_without_a_limit_does_not_wait_for_a_wrong_address(alias_on, mode
         acquire(mode, alias_on("redis://127.0.0.1:1/0").lock("a"))
 
 
-@OUTAGES
+@pytest.mark.parametrize(("mode", "outage"), [("sync", stopped), ("async", read_only)])
 def test_the_last_error_is_raised_when_the_time_is_over(
     own_locks, own_server, own_redis, mode, outage
 ):
@@ -183,7 +190,7 @@ def test_a_new_password_is_an_error_at_once(alias_on, own_server, own_redis, mod
     free(direct, "a")
 
 
-@pytest.mark.parametrize("right", ["-blpop", "-evalsha"])
+@pytest.mark.parametrize(("mode", "right"), [("sync", "-evalsha"), ("async", "-blpop")])
 def test_a_missing_right_is_an_error_at_once(alias_on, own_server, own_redis, mode, right):
     own_redis.execute_command("ACL", "SETUSER", "app", "on", ">s3cret", "~*", "+@all")
     own = alias_on(f"redis://app:s3cret@127.0.0.1:{own_server.port}/0")
@@ -279,8 +286,11 @@ def connections_refused(proxy):
     proxy.accept()
 
 
-@pytest.mark.parametrize("forgotten", [False, True], ids=["the queue is kept", "it is lost"])
-@pytest.mark.parametrize("mode", ["threads", "tasks"])
+@pytest.mark.parametrize(
+    ("mode", "forgotten"),
+    [("threads", False), ("tasks", True)],
+    ids=["the queue is kept", "it is lost"],
+)
 def test_waiters_keep_their_order(cut_off, own_redis, logged, mode, forgotten):
     own, proxy, direct = cut_off
     entered = []
