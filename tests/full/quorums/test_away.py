@@ -38,7 +38,7 @@ def test_a_waiter_without_a_limit_waits_for_a_majority_to_come_back(five, caplog
         with quorum():
             return True
 
-    holder = quorum()
+    holder = quorum(timeout=2.5)  # lost some time after the majority
     assert holder.acquire()
     waiter = start(hold)
     waiting(locks.using("q0"), "a", 1)
