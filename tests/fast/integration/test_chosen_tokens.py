@@ -6,25 +6,16 @@ import contextlib
 import os
 import signal
 import time
-from functools import partial
 
 import pytest
-import redis
-import redis.asyncio
-from redis.backoff import NoBackoff
-from redis.retry import Retry
 
-from django_redislock import AsyncLock, Lock, LockNotOwnedError, locks
-from django_redislock.engine import protocol, queries
-from django_redislock.engine.runners import run
+from django_redislock import LockNotOwnedError, locks
 from django_redislock.keys import Keys
 from django_redislock.lock_types.lease_flows import release_in_background
-from django_redislock.lua import ACQUIRE, RELEASE, RENEW
 from django_redislock.signals import lock_force_released
-from tests.faults.proxy import Proxy, runs
 from tests.lock_tools import free, lease_of, listening, start, waiting
 from tests.servers import Node
-from tests.tools import Child, wait_until
+from tests.tools import Child
 
 TOKEN = "web-1"
 NAME = "chosen"
@@ -167,32 +158,6 @@ def forget_all():
             manager.force_release(name)
 
 
-def test_the_lock_class_of_redis_py_refuses_the_token_of_the_holder(client_url):
-    with redis.Redis.from_url(client_url) as client:
-        first, second = (client.lock(NAME, timeout=30, lock_class=Lock) for _ in range(2))
-        assert first.acquire(token=TOKEN)
-        assert start(lambda: second.acquire(blocking=False, token=TOKEN)).result(60) is False
-        with pytest.raises(LockNotOwnedError):
-            second.release()
-        assert first.owned()
-        first.release()
-
-
-async def test_the_async_lock_class_of_redis_py_refuses_the_token_of_the_holder(client_url):
-    async with redis.asyncio.Redis.from_url(client_url) as client:
-        first, second = (client.lock(NAME, timeout=30, lock_class=AsyncLock) for _ in range(2))
-        assert await first.acquire(token=TOKEN)
-        other = asyncio.create_task(second.acquire(blocking=False, token=TOKEN))
-        assert await other is False
-        assert await first.owned()
-        await first.release()
-
-
-@pytest.fixture
-def client_url():
-    return os.environ["REDIS_URL"]
-
-
 def test_the_token_of_a_waiter_lets_nobody_ahead(redis_server):
     """The first waiter keeps its position, and gets the first grant."""
     order = []
@@ -305,58 +270,3 @@ def test_a_lost_hold_is_not_owned_because_another_holder_has_its_token():
 
     assert second.owned()
     second.release()
-
-
-# A repetition of the same request
-
-
-@pytest.fixture
-def proxied(server):
-    with Proxy(*server) as proxy:
-        yield proxy
-
-
-@pytest.fixture(scope="module")
-def server():
-    with Node() as node:
-        for script in (ACQUIRE, RELEASE, RENEW):
-            node.ask("SCRIPT", "LOAD", script.source)
-        yield node.address
-
-
-@pytest.mark.parametrize("retries", [0, 1])
-@pytest.mark.parametrize("when", ["at once", "after a wait"])
-def test_after_a_lost_reply_the_caller_has_exactly_one_hold(proxied, retries, when):
-    options = {"retry": Retry(NoBackoff(), retries)}
-    with redis.Redis.from_url(proxied.url, **options) as client:
-        make = partial(Lock, client, NAME, timeout=30)
-        lock, other = make(), make()
-        if when == "at once":
-            lost = proxied.drop_reply(runs(ACQUIRE))
-            waits = start(hold_or_error, lock)
-        else:
-            assert other.acquire(token=TOKEN)
-            lost = proxied.drop_reply(runs(ACQUIRE), times=2)
-            waits = start(hold_or_error, lock)
-            wait_until(lambda: lost.taken or waits.done())
-            other.release()
-        is_held = waits.result(60)
-        assert lost.done
-        holders = [each.token for each in info.holders] if (info := info_of(client)) else []
-        if is_held:
-            assert holders == [TOKEN]
-            assert not acquire(make(), blocking=False).result(60)
-            run(client, protocol.force_release(KEYS.of(NAME), None))
-        else:
-            wait_until(lambda: info_of(client) is None)
-
-
-def info_of(client):
-    return run(client, queries.get(KEYS, NAME))
-
-
-def hold_or_error(lock):
-    try:
-        return lock.acquire(token=TOKEN)
-    except redis.ConnectionError:
-        return False

@@ -19,8 +19,7 @@ from redis.exceptions import (
 from django_redislock import LockError, LockLost
 from django_redislock.engine.outages import is_outage, outage_pause
 from django_redislock.engine.timing import HEARTBEAT_SECONDS, OUTAGE_PAUSE_SECONDS
-from django_redislock.lua import ACQUIRE
-from tests.faults.proxy import Proxy, runs
+from tests.faults.proxy import Proxy
 from tests.lock_tools import free, start, waiting, within
 from tests.tools import wait_until
 
@@ -361,15 +360,6 @@ def test_a_waiter_does_not_believe_in_a_grant_that_has_expired(cut_off, mode, lo
     assert not waiter.done()
     other.release()
     assert waiter.result(60)
-
-
-def test_a_lost_reply_to_the_first_request_does_no_harm(cut_off, mode):
-    own, proxy, direct = cut_off
-    dropped = proxy.drop_reply(runs(ACQUIRE))
-    lock = own.lock("a", timeout=LONG, blocking_timeout=LONG)
-    assert acquire(mode, lock)
-    assert dropped.is_done()
-    free(direct, "a")
 
 
 def test_a_cancelled_task_leaves_an_outage_at_once(own_locks, own_server, logged):
