@@ -52,6 +52,7 @@ from .queryset import LockQuerySet
 from .queue_entries import NOT_REMOVED, REMOVED, REMOVING, QueueEntry
 from .reading import UNREADABLE, aliases_of, read_locks, shown_aliases
 from .tasks import ForeignTaskError, can_be_revoked, revoke, shown_task
+from .themes import theme
 
 logger = logging.getLogger("django_redislock")
 
@@ -156,7 +157,8 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
     def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
         if request.method == "POST":
             self._require_release(request)
-        context = {"title": capfirst(self.opts.verbose_name_plural), **(extra_context or {})}
+        title = capfirst(self.opts.verbose_name_plural)
+        context = {"title": title, "theme": theme(), **(extra_context or {})}
         return super().changelist_view(request, context)
 
     # One lock
@@ -190,10 +192,13 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
             return HttpResponseRedirect(self._list_url())
         if details.alias != manager.alias:  # an alias that cannot be read may have the lock, too
             self._warn(request, *failures)
+        waits = lock_page.waits(details, matches)
         details = lock_page.add_shares(row, details, others)
         may_release = self._may_release(request)(row)
         context = {
             **lock_page.context(request, self.admin_site, details, row, may_release),
+            **waits,
+            "using": row.elsewhere,
             "title": str(row),
             "original": row,
             # It can be read once, by whichever place of the links is drawn first.
@@ -302,7 +307,7 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         return self._page(
             request,
             "release_confirmation",
-            title=_("Release locks"),
+            title=ngettext("Release lock", "Release locks", len(check.rows)),
             held=check.rows,
             states=states,
             is_running=any(state.code not in ("cooldown", "queued") for state in states),
@@ -552,7 +557,8 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
             **self.admin_site.each_context(request),
             "opts": self.opts,
             "media": self.media,
-            "has_plain_breadcrumbs": django.VERSION < (6, 1),
+            "has_plain_breadcrumbs": django.VERSION < (6, 1) and theme() == "django",
+            "theme": theme(),
             **context,
         }
         template_name = f"{columns.TEMPLATES}/{template}.html"

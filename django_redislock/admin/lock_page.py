@@ -14,13 +14,14 @@ from django.contrib.admin import AdminSite
 from django.http import HttpRequest
 from django.utils.translation import pgettext
 
-from ..advice import advice
+from ..advice import advice, deadlock_text
 from ..conf import conf
 from ..lock_state import current_holds
 from ..manager import LockManager, locks
 from ..models import ActiveLock
 from ..snapshots import Event, Holder, Holding, LockInfo, Waiter
 from ..text import clock_text, process_text, read_at
+from ..waits import chain_of
 from .holders import shown_holders
 from .queue_entries import MAX_WAITERS
 from .reading import Alias, aliases_of, ask_all
@@ -110,6 +111,16 @@ def context(
         "keeps_history": conf.history,
         "seen": json.dumps(shown) if may_release and shown else "",
     }
+
+
+def waits(lock: LockDetails, is_visible: Callable[[ActiveLock], bool]) -> dict[str, Any]:
+    """Return who waits for whom, for the template."""
+    chain, deadlock = chain_of(
+        locks.using(lock.alias),
+        lock.info,
+        lambda info: is_visible(ActiveLock.of(info.name, lock.alias, info)),
+    )
+    return {"chain": chain, "deadlock": deadlock_text(len(deadlock))}
 
 
 def add_shares(
