@@ -24,8 +24,10 @@ from .. import clock
 from ..backends import AsyncClient, Client
 from . import background_task
 from .events import InterruptSafeEvent
+from .loop_transport import LoopLink
 from .operations import Flow, RawCommands, Sleep
 from .outages import is_outage, outage_pause
+from .thread_transport import ThreadLink
 from .timing import (
     FINAL_REPLY_TIMEOUT_SECONDS,
     HEARTBEAT_SECONDS,
@@ -35,7 +37,6 @@ from .timing import (
     REPLY_TIMEOUT_SECONDS,
     STUCK_READER_SECONDS,
 )
-from .transport import LoopLink, ThreadLink
 from .waiters import Grant, Inbox, WaitingCaller
 
 

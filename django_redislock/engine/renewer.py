@@ -26,10 +26,12 @@ from ..text import error_text
 from . import background_task, protocol
 from .events import InterruptSafeEvent
 from .lease import Lease, LeaseState
+from .loop_transport import LoopLink
 from .operations import Flow
 from .protocol import PendingRelease
 from .registry import all_holds, should_renew
 from .runners import arun, run
+from .thread_transport import ThreadLink
 from .timing import (
     BACKGROUND_RELEASE_SECONDS,
     GRANT_POLL_SECONDS,
@@ -40,7 +42,6 @@ from .timing import (
     RENEWAL_RETRY_SECONDS,
     RENEWER_IDLE_SECONDS,
 )
-from .transport import LoopLink, ThreadLink
 
 logger = logging.getLogger("django_redislock")
 
