@@ -30,7 +30,7 @@ class LoopLink:
 
     def __init__(self) -> None:
         self._by_node: dict[object, LoopConnection] = {}
-        self._end: AsyncGenerator[None, None] | None = None
+        self._at_loop_end: AsyncGenerator[None, None] | None = None
         self.spares: list[LoopLink] = []
         """Links that are not in use, for calls that a shared connection must not wait for."""
         self.loop = asyncio.get_running_loop()
@@ -56,9 +56,9 @@ class LoopLink:
         """Have the connections closed when the event loop shuts down."""
         # A loop has no other hook for its end: it closes the async generators that were started on
         # it, after it has cancelled all tasks.
-        if self._end is None:
-            self._end = _end(ref(self))
-            await anext(self._end)
+        if self._at_loop_end is None:
+            self._at_loop_end = _close_at_loop_end(ref(self))
+            await anext(self._at_loop_end)
 
     async def aclose(self) -> None:
         """Close the connections, and wait for that."""
@@ -77,7 +77,7 @@ class LoopLink:
                 self.loop.call_soon_threadsafe(connection.close)
 
 
-async def _end(link: "ref[LoopLink]") -> AsyncGenerator[None, None]:
+async def _close_at_loop_end(link: "ref[LoopLink]") -> AsyncGenerator[None, None]:
     try:
         yield
     finally:
