@@ -81,6 +81,19 @@ def quorum_text() -> str:
     return _("A quorum lock stays held until a majority of its servers have released it.")
 
 
+def deadlock_text(count: int) -> str:
+    """Return what a deadlock of so many waiters means, and what to do: nothing for none."""
+    text = ngettext(
+        "The waiter holds this lock itself, so it waits until it gives up or its lease expires. "
+        "End its process or task, and see where its code acquires the lock twice.",
+        "Each of %(count)d waits for a lock that the next one holds, so all wait until one of "
+        "them gives up or loses its lease. End one of their processes or tasks, and let all code "
+        "acquire these locks in the same order.",
+        count,
+    )
+    return text % {"count": count} if count else ""
+
+
 def _next_step(holding: Holding) -> tuple[str, str]:
     """Return the next action, and its command."""
     state, holder = state_of_holding(holding), holding.holder

@@ -133,7 +133,7 @@ NOT_RELEASED = "Not released, because the holder no longer had the lock"
 REVOKING = "Revocation of the task of the holder requested"
 REVOKED = "Revocation of the task of the holder sent"
 NOT_REVOKED = "Task of the holder not revoked, because a worker knows it under another name"
-LOG_EVENTS = (REQUESTED, RELEASED, NOT_RELEASED, REVOKING, REVOKED, NOT_REVOKED)  # in its log
+LOG_EVENTS = (REQUESTED, RELEASED, NOT_RELEASED, REVOKING, REVOKED, NOT_REVOKED)
 MAX_NAMES = 5  # of locks in a message
 MAX_QUEUES = 10  # whose first waiter a confirmation names
 
@@ -141,13 +141,13 @@ MAX_QUEUES = 10  # whose first waiter a confirmation names
 def log_head(event: str, using: str) -> str:
     """Return the beginning of each entry about an event on a cache alias."""
     where = f" on {printable(using)}" if using not in ("", locks.alias) else ""
-    return f"{event}{where}. Held by "
+    return f"{event}{where}. "
 
 
 def log_text(holder: ShownHolder, holding: Holding, event: str, result: str = "") -> str:
     """Return the text of an entry in the log of admin actions, which is always in English."""
     return (
-        f"{log_head(event, holder.using)}{holder_and_task_text(holding)}"
+        f"{log_head(event, holder.using)}Held by {holder_and_task_text(holding)}"
         f" for {short_duration(age(holding))}; fencing token {holding.fence_token}{result}."
     )
 

@@ -30,6 +30,7 @@ from ..text import (
     short_duration,
     task_text,
 )
+from ..waits import Dependency
 from .output import write_table
 
 HEADER = ("NAME", "STATE", "KIND", "HOLDER", "TASK", "AGE", "LEFT", "WAITERS", "FENCE")
@@ -97,6 +98,17 @@ def lock_facts(info: LockInfo) -> dict[str, Any]:
 def record_facts(record: Holding | Waiter | Event) -> dict[str, Any]:
     """Return all fields, with redacted metadata."""
     return asdict(record) | {"metadata": redacted_metadata(record.metadata)}
+
+
+def wait_facts(wait: Dependency) -> dict[str, Any]:
+    """Return one wait of a chain."""
+    return {
+        "name": wait.name,
+        "waited": wait.waiter.waited,
+        "waiter": asdict(wait.waiter.holder),
+        "also_holds": wait.also_holds,
+        "holders": [asdict(each.holder) for each in wait.holdings],
+    }
 
 
 def write_events(command: BaseCommand, events: Sequence[Event]) -> None:

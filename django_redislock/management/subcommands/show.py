@@ -8,11 +8,20 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.template.defaultfilters import pluralize
 
-from ...advice import Advice, advice, quorum_text
+from ...advice import Advice, advice, deadlock_text, quorum_text
 from ...lock_state import COOLDOWN, HANDOVER, HELD, QUEUED, STALE, state_of, state_of_holding
 from ...manager import LockManager, locks
 from ...snapshots import Event, Holding, LockInfo, Waiter
-from ...text import age, holder_text, metadata_text, printable, short_duration, task_text
+from ...text import (
+    age,
+    holder_text,
+    metadata_text,
+    printable,
+    short_duration,
+    some,
+    task_text,
+)
+from ...waits import Chain, Dependency, chain_of
 from .. import formatting
 from ..arguments import add_format, name
 from ..output import write_paragraph, write_table
@@ -41,12 +50,16 @@ def run(command: BaseCommand, manager: LockManager, options: dict[str, Any]) -> 
         free = LockInfo(name, kind="", capacity=0, state="free", waiters=0, longest_wait=0.0)
         facts = formatting.lock_facts(info) if info else asdict(free)
         facts["queue"] = [formatting.record_facts(waiter) for waiter in waiters]
+        chain = chain_of(manager, info)
+        facts["chain"] = [formatting.wait_facts(wait) for wait in chain.waits]
+        facts["is_deadlock"] = bool(chain.deadlock)
         facts["history"] = [formatting.record_facts(event) for event in history]
         write(formatting.json_text(facts))
     elif info:
         found = advice(info, formatting.moment_text)
         write_lock(command, info, found)
         write_waiters(command, info, waiters)
+        write_chain(command, chain_of(manager, info))
         write_history(command, history)
         absent = [] if waiters else ["Nobody waits."]
         absent += [] if history else ["No earlier event is recorded."]
@@ -124,6 +137,28 @@ def write_waiters(command: BaseCommand, info: LockInfo, waiters: Sequence[Waiter
         places = "POSITION", *map(str, range(1, len(waiters) + 1))
         rows = [(place, *row) for place, row in zip(places, rows, strict=True)]
     write_table(command, rows)
+
+
+def write_chain(command: BaseCommand, chain: Chain) -> None:
+    if not chain.waits:
+        return
+    command.stdout.write("\nWho waits for whom", command.style.MIGRATE_HEADING)
+    header = ("WAITER", "TASK", "HOLDS", "WAITS FOR", "HELD BY", "WAITED")
+    write_table(command, [header, *map(wait_cells, chain.waits)])
+    if chain.deadlock:
+        command.stdout.write("Deadlock.", command.style.ERROR)
+        write_paragraph(command, deadlock_text(len(chain.deadlock)))
+
+
+def wait_cells(wait: Dependency) -> tuple[str, ...]:
+    return (
+        holder_text(wait.waiter),
+        task_text(wait.waiter) or "-",
+        some(map(printable, wait.also_holds)),
+        printable(wait.name),
+        some(map(holder_text, wait.holdings)),
+        short_duration(wait.waiter.waited),
+    )
 
 
 def write_history(command: BaseCommand, history: Sequence[Event]) -> None:
