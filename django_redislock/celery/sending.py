@@ -226,14 +226,9 @@ class Sending:
 
     def _take(self, predecessor: Holding | None = None) -> bool:
         seconds = self._queue_seconds()
-        try:
-            if predecessor:
-                return self.queue_lock.take_over(predecessor.token, seconds)
-            return self.queue_lock.acquire(seconds)
-        except LockError as error:
-            if error.held_as:  # by a task of another `limit`
-                return False
-            raise
+        if predecessor:
+            return self.queue_lock.take_over(predecessor.token, seconds)
+        return self.queue_lock.acquire(seconds)
 
     def _schedule(self) -> dict[str, str]:
         """Return what the queue lock shows of the message, as far as the sender knows it: the
