@@ -363,7 +363,7 @@ if find_spec("redis.cache"):  # not in redis-py 5.0
         assert asyncio.run(_ahold(own))
 
 
-def test_async_callers_wait_for_a_connection_of_an_exhausted_pool(alias_on, own_server):
+def test_one_connection_serves_many_async_callers(alias_on, own_server):
     own = alias_on(own_server.url, max_connections=1)
 
     async def all_use():
@@ -372,7 +372,7 @@ def test_async_callers_wait_for_a_connection_of_an_exhausted_pool(alias_on, own_
     assert asyncio.run(all_use()) == [True] * 5
 
 
-def test_a_blocking_pool_blocks_in_asyncio(alias_on, either_backend, own_server):
+def test_a_blocking_pool_serves_asyncio(alias_on, either_backend, own_server):
     options = {"max_connections": 3, "timeout": 20}
     if either_backend == CORE:
         options |= {"pool_class": "redis.BlockingConnectionPool"}

@@ -2,9 +2,7 @@
 page, a log or a terminal."""
 
 import logging
-import socket
 import sys
-import threading
 from contextlib import contextmanager, suppress
 from datetime import date
 from decimal import Decimal
@@ -27,6 +25,7 @@ from tests.pages import DASHBOARD, LIST, text_of, user_with
 from tests.tools import wait_until
 
 from .looking import command, page_of
+from .odd_server import odd_server
 
 pytestmark = pytest.mark.django_db
 
@@ -219,45 +218,14 @@ def test_a_cut_keeps_the_beginning():
     assert error_text(address).startswith("Error 111 connecting to redis://***@host:1/0, next ")
 
 
-class HostileServer:
-    """A server that replies with an error to all commands that begin no connection."""
-
-    def __init__(self, error):
-        self._error = f"-ERR {error}\r\n".encode()
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.url = f"redis://127.0.0.1:{self._listener.getsockname()[1]}/0"
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    def _accept(self):
-        with suppress(OSError):
-            while True:
-                connection, _ = self._listener.accept()
-                threading.Thread(target=self._serve, args=[connection], daemon=True).start()
-
-    def _serve(self, connection):
-        with suppress(OSError, ValueError), connection, connection.makefile("rb") as requests:
-            while head := requests.readline():
-                words = []
-                for _ in range(int(head[1:])):
-                    size = int(requests.readline()[1:])
-                    words.append(requests.read(size + 2)[:-2])
-                begins = words[0].upper() in (b"CLIENT", b"SELECT", b"AUTH")
-                connection.sendall(b"+OK\r\n" if begins else self._error)
-
-    def close(self):
-        self._listener.close()
-
-
 @contextmanager
 def hostile_alias(settings, error):
-    server = HostileServer(error)
-    hostile = {"BACKEND": CORE, "LOCATION": server.url, "OPTIONS": {"protocol": 2}}
     away = {"BACKEND": CORE, "LOCATION": "redis://127.0.0.1:1/0"}
-    settings.CACHES = {**settings.CACHES, "hostile": hostile, "away": away}
-    try:
+    with odd_server(f"-ERR {error}\r\n".encode()) as port:
+        url = f"redis://127.0.0.1:{port}/0"
+        hostile = {"BACKEND": CORE, "LOCATION": url, "OPTIONS": {"protocol": 2}}
+        settings.CACHES = {**settings.CACHES, "hostile": hostile, "away": away}
         yield locks.using("hostile")
-    finally:
-        server.close()
 
 
 def uses(hostile, client):

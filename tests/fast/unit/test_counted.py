@@ -28,11 +28,11 @@ def test_two(): raise AssertionError(chr(0xdf81))
 def run_tests(folder: Path, tests: str, *options: str) -> subprocess.CompletedProcess[str]:
     (folder / "test_sample.py").write_text(tests)
     (folder / "pytest.ini").write_text(f"[pytest]\npythonpath = {ROOT}")
-    usual = "-p", "tests.counted", "-p", "no:django", "-p", "no:cacheprovider", "-p", "no:randomly"
+    usual = "-p", "tests.counted", "-p", "xdist", "-p", "no:cacheprovider"
     return subprocess.run(
         [sys.executable, "-m", "pytest", *usual, *options],
         cwd=folder,
-        env={"PYTHONPATH": str(ROOT), "PATH": ""},
+        env={"PYTHONPATH": str(ROOT), "PATH": "", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
         capture_output=True,
         text=True,
         check=False,
