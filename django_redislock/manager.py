@@ -4,14 +4,15 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterat
 from functools import partial
 from typing import Any, ParamSpec, TypeVar, Unpack, overload
 
-from django.core.cache import caches
+from django.core.cache import DEFAULT_CACHE_ALIAS, caches
 from django.core.exceptions import ImproperlyConfigured
 from django.db import DEFAULT_DB_ALIAS
 from redis.exceptions import ConnectionError
 
 from . import caching, validators
 from .backends import servers
-from .caching import CachedFunction, CacheOptions
+from .cache_miss import CacheOptions
+from .caching import CachedFunction
 from .conf import conf
 from .engine import history, protocol, queries
 from .engine.operations import Flow
@@ -278,7 +279,14 @@ class LockManager:
         self, key: str, default: T, timeout: Seconds | None, **options: Unpack[CacheOptions]
     ) -> T: ...
     def get_or_set(
-        self, key: str, default: Any, timeout: Seconds | None, **options: Unpack[CacheOptions]
+        self,
+        key: str,
+        default: Any,
+        timeout: Seconds | None,
+        *,
+        cache: str = DEFAULT_CACHE_ALIAS,
+        version: int | None = None,
+        **options: Any,
     ) -> Any:
         """Return a value from a cache. If it is missing, one caller computes it for all.
 
@@ -309,7 +317,7 @@ class LockManager:
                 generator.
             ValueError: An argument has an invalid value.
         """
-        return caching.get_or_set(self, key, default, timeout, options)
+        return caching.get_or_set(self, key, default, timeout, cache, version, options)
 
     @overload
     async def aget_or_set(
@@ -340,10 +348,13 @@ class LockManager:
         key: str,
         default: Any,
         timeout: Any,  # noqa: ASYNC109
-        **options: Unpack[CacheOptions],
+        *,
+        cache: str = DEFAULT_CACHE_ALIAS,
+        version: int | None = None,
+        **options: Any,
     ) -> Any:
         """Async version of `get_or_set()`. `default` can be a coroutine function."""
-        return await caching.aget_or_set(self, key, default, timeout, options)
+        return await caching.aget_or_set(self, key, default, timeout, cache, version, options)
 
     def cached(
         self,

@@ -125,13 +125,13 @@ LOG_EVENTS = (REQUESTED, RELEASED, NOT_RELEASED, REVOKING, REVOKED, NOT_REVOKED)
 def log_head(event: str, using: str) -> str:
     """Return the beginning of each entry about an event on a cache alias."""
     where = f" on {printable(using)}" if using not in ("", locks.alias) else ""
-    return f"{event}{where}. Held by "
+    return f"{event}{where}. "
 
 
 def log_text(using: str, holding: Holding, event: str, result: str = "") -> str:
     """Return the text of an entry in the log of admin actions, which is always in English."""
     return (
-        f"{log_head(event, using)}{holder_and_task_text(holding)}"
+        f"{log_head(event, using)}Held by {holder_and_task_text(holding)}"
         f" for {short_duration(age(holding))}; fencing token {holding.fence_token}{result}."
     )
 

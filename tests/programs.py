@@ -32,6 +32,7 @@ PACKAGES = {
     "chromium": Package("chromium"),
     "initdb": POSTGRESQL,
     "libfaketime.so.1": Package("faketime", "*/faketime", "faketime"),
+    "memcached": Package("memcached"),
     "npm": Package("npm"),
     "postgres": POSTGRESQL,
     # The script of this name on PATH starts only one server on a machine.

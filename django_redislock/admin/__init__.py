@@ -42,13 +42,14 @@ from ..lock_state import is_queued, state_of_holding
 from ..manager import LockManager, locks
 from ..models import ActiveLock
 from ..names import check_name
-from ..snapshots import Holding
-from ..text import error_text, printable
+from ..snapshots import Holding, Waiter
+from ..text import error_text, printable, task_text
 from . import columns, dashboard, holders, lock_page
 from .addresses import URL_PREFIX, page_address, unquote_name
 from .changelist import FILTERS, LockChangeList, LockPaginator, checked
 from .holders import HolderCheck, ShownHolder, left_out_texts, names_of
 from .queryset import LockQuerySet
+from .queue_entries import NOT_REMOVED, REMOVED, REMOVING, QueueEntry
 from .reading import UNREADABLE, aliases_of, read_locks, shown_aliases
 from .tasks import ForeignTaskError, can_be_revoked, revoke, shown_task
 from .themes import theme
@@ -217,7 +218,8 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         matches = self._visible(request).matches
         shown = [each for each in settings.CACHES if matches(ActiveLock.of(name, each, None))]
         if len(shown) < len(settings.CACHES):
-            heads = starmap(sentences.log_head, product(sentences.LOG_EVENTS, shown))
+            events = *sentences.LOG_EVENTS, REMOVING, REMOVED, NOT_REMOVED
+            heads = starmap(sentences.log_head, product(events, shown))
             conditions = (Q(change_message__startswith=head) for head in heads)
             entries = entries.filter(reduce(or_, conditions, Q(pk=None)))
         pages = Paginator(entries, 100)
@@ -246,11 +248,12 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         pages = {
             "release": self.admin_site.admin_view(self.release_view),
             "revoke": self.admin_site.admin_view(self.revoke_view),
+            "remove": self.admin_site.admin_view(self.remove_view),
             "dashboard": self.admin_site.admin_view(self.dashboard_view),
         }
         # Each log entry must be durable before its lock is released, so ATOMIC_REQUESTS must not
         # put the whole view into one transaction, whichever database has the log.
-        for name, alias in product(("release", "revoke"), connections):
+        for name, alias in product(("release", "revoke", "remove"), connections):
             pages[name] = transaction.non_atomic_requests(using=alias)(pages[name])
         own = [path(f"{page}/", view, name=f"{URL_PREFIX}{page}") for page, view in pages.items()]
         return [*own, *super().get_urls()]
@@ -327,7 +330,8 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
             user, alias = request.user.get_username(), holder.manager.alias
             fields = (holder.name, alias, user, holding.fence_token)
             try:
-                entry = self._log(request, holder, holding, sentences.REQUESTED)
+                text = sentences.log_text(holder.using, holding, sentences.REQUESTED)
+                entry = self._log(request, holder.name, text)
             except LOG_ERRORS as error:
                 logger.exception(
                     "Lock not force-released in the admin, because the log of admin actions cannot"
@@ -365,12 +369,11 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
             self._warn(request, quorum_text())
         return self._back(request, check)
 
-    def _log(self, request: HttpRequest, holder: ShownHolder, holding: Holding, event: str) -> Any:
+    def _log(self, request: HttpRequest, name: str, text: str) -> Any:
         """Write an entry to the log of admin actions, in a transaction of its own or, if somebody
         has opened one already, a savepoint."""
         with transaction.atomic(using=router.db_for_write(_log_model())):
-            text = sentences.log_text(holder.using, holding, event)
-            return self.log_change(request, ActiveLock(name=holder.name), text)
+            return self.log_change(request, ActiveLock(name=name), text)
 
     def _complete(self, entry: Any, text: str) -> None:
         """Write to the entry what was done. Without that, it still says what was requested."""
@@ -424,7 +427,8 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         task_id, task_name = holding.holder.task_id or "", holding.holder.task_name or ""
         task, terminate = printable(f"{task_name}[{task_id}]"), not is_queued(holding)
         try:
-            entry = self._log(request, holder, holding, sentences.REVOKING)
+            text = sentences.log_text(holder.using, holding, sentences.REVOKING)
+            entry = self._log(request, holder.name, text)
             logger.warning(
                 "Revoking a task in the admin: task=%s name=%r using=%r user=%r fence_token=%d"
                 " terminate=%s",
@@ -465,6 +469,60 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
                 not_ended = _("No worker that replied runs the task, so no process was ended.")
                 text = join_sentences([text, not_ended])
         self.message_user(request, text, level)
+
+    # Removal from a queue
+
+    @with_unavailable_page
+    def remove_view(self, request: HttpRequest) -> HttpResponse:
+        """Confirm (POST), then remove (POST with `confirmed`) a task from the queue of a lock."""
+        self._require_release(request)
+        if request.method != "POST":
+            return HttpResponseRedirect(self._list_url())
+        entry = QueueEntry.parse(request.POST)
+        row = ActiveLock.of(entry.name, entry.manager.alias, entry.manager.get(entry.name))
+        if not self._may_release(request)(row):
+            raise PermissionDenied
+        address = self._address("change", entry.name, using=entry.using)
+        waiter = entry.waiter()
+        if waiter is None:
+            self._warn(request, _("Not removed: the task does not wait any more."))
+            return HttpResponseRedirect(address)
+        if "confirmed" in request.POST:
+            self._remove(request, entry, waiter)
+            return HttpResponseRedirect(address)
+        return self._page(
+            request,
+            "remove_confirmation",
+            title=_("Remove task"),
+            entry=entry,
+            waiter=waiter,
+            lock_url=address,
+        )
+
+    def _remove(self, request: HttpRequest, entry: QueueEntry, waiter: Waiter) -> None:
+        task = task_text(waiter)
+        try:
+            logged = self._log(request, entry.name, entry.log_text(waiter, REMOVING))
+        except LOG_ERRORS as error:
+            logger.exception(
+                "Task not removed in the admin, because the log of admin actions cannot be"
+                " written: task=%s name=%r",
+                *(task, entry.name),
+            )
+            text = _("Not removed, because the admin log cannot be written (%(error)s).")
+            self.message_user(request, text % {"error": type(error).__name__}, messages.ERROR)
+            return
+        logger.warning(
+            "Removing a task from a queue in the admin: task=%s name=%r using=%r user=%r",
+            *(task, entry.name, entry.manager.alias, request.user.get_username()),
+        )
+        if not entry.remove():
+            self._complete(logged, entry.log_text(waiter, NOT_REMOVED))
+            self._warn(request, _("Not removed: the task does not wait any more."))
+            return
+        self._complete(logged, entry.log_text(waiter, REMOVED))
+        text = _("Removed the task %(task)s from the queue.") % {"task": task}
+        self.message_user(request, text, messages.SUCCESS)
 
     # Pages
 

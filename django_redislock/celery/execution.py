@@ -136,7 +136,8 @@ class CeleryExecution(Execution):
             logger.info("Redelivered task ignored, it has already succeeded: task=%s", call)
             raise Ignore("The task has already succeeded")
         # An eager retry runs at once, so it must come after the release.
-        if self.options.holds_on_retry and not self.task.request.is_eager:
+        retries = self.options.holds_on_retry and getattr(self.task, "autoretry_for", None)
+        if retries and not self.task.request.is_eager:
             function = with_autoretry(self.task, function)
         return reject_deferred_result(self.single.function, function(*call.args, **call.kwargs))
 

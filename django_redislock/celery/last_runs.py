@@ -7,8 +7,10 @@ from datetime import UTC, datetime
 from typing import Self
 from uuid import NAMESPACE_URL, uuid5
 
+from django_redislock.backends import servers
 from django_redislock.engine.operations import Call, Flow
 from django_redislock.engine.parsing import pairs, parse_or_none, parse_replies
+from django_redislock.engine.runners import run
 from django_redislock.engine.timing import REPLY_TIMEOUT_SECONDS
 from django_redislock.lua import LAST_RUNS
 from django_redislock.manager import LockManager
@@ -66,7 +68,7 @@ class LastRuns:
         From now on, no earlier leader can record anything. The result is None if a newer leader
         has begun. Raises redis-py's `RedisError`.
         """
-        reply = self._manager._run(self._call(fence_token, "1"))
+        reply = self._run(fence_token, "1")
         if not reply:
             return None
         [fields] = parse_replies([reply])
@@ -75,8 +77,8 @@ class LastRuns:
             for field, text in pairs(fields).items()
             if field.startswith(RUN)
         }
-        runs = {entry: parse_or_none(Run.parse, text) for entry, text in texts.items()}
-        return {entry: run for entry, run in runs.items() if run}
+        parsed = {entry: parse_or_none(Run.parse, text) for entry, text in texts.items()}
+        return {entry: last_run for entry, last_run in parsed.items() if last_run}
 
     def record(self, fence_token: int, runs: Mapping[str, Run | None]) -> bool:
         """Record last runs, and return False if a newer leader has begun.
@@ -86,12 +88,16 @@ class LastRuns:
             runs: The last runs by entry. None removes an entry. Raises redis-py's `RedisError`.
         """
         changes: list[str] = []
-        for entry, run in runs.items():
-            changes += [entry, run.dump() if run else ""]
-        return bool(self._manager._run(self._call(fence_token, "0", changes)))
+        for entry, last_run in runs.items():
+            changes += [entry, last_run.dump() if last_run else ""]
+        return bool(self._run(fence_token, "0", changes))
 
-    def _call(self, fence_token: int, with_runs: str, changes: Sequence[str] = ()) -> Flow[bytes]:
-        key = self._manager._keys.last_runs(self._name)
-        args: tuple[str | int, ...] = (fence_token, with_runs, *changes)
-        reply: bytes = yield Call(LAST_RUNS, (key,), args, limit=REPLY_TIMEOUT_SECONDS)
-        return reply
+    def _run(self, fence_token: int, with_runs: str, changes: Sequence[str] = ()) -> bytes:
+        server = servers[self._manager.alias]
+        key = server.keys.last_runs(self._name)
+        return run(server.client, _last_runs(key, (fence_token, with_runs, *changes)))
+
+
+def _last_runs(key: str, args: tuple[str | int, ...]) -> Flow[bytes]:
+    reply: bytes = yield Call(LAST_RUNS, (key,), args, limit=REPLY_TIMEOUT_SECONDS)
+    return reply

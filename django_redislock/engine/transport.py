@@ -228,20 +228,19 @@ _thread_links: WeakKeyDictionary[Any, ThreadLink] = WeakKeyDictionary()
 """The connections that all threads share. The key is from `shared_by_locks()`."""
 
 
-class _Permit:
+class _Permit(tuple["ref[ThreadConnections]"]):
     """The right to use one connection.
 
     A thread puts it back. If an interrupt keeps it from that, the permit is garbage, and is
-    replaced by a new one.
+    replaced by a new one. It is a tuple, because C makes one in a single step, which no interrupt
+    divides.
     """
 
-    __slots__ = ("owner",)
-
-    def __init__(self, owner: "ref[ThreadConnections]") -> None:
-        self.owner = owner
+    __slots__ = ()
 
     def __del__(self) -> None:
-        connections = self.owner()
+        [owner] = self
+        connections = owner()
         if connections is not None:
             connections.add_permit()
 
@@ -272,7 +271,7 @@ class ThreadConnections:
             self.add_permit()
 
     def add_permit(self) -> None:
-        self._permits.put(_Permit(ref(self)))
+        self._permits.put(_Permit([ref(self)]))
 
     def call(
         self, commands: Sequence[Command], deadline: float | None, *, once: bool

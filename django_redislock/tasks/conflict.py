@@ -77,24 +77,32 @@ class Conflict:
     def is_with_another_task(self) -> bool:
         """Whether only other tasks hold the lock, so that this call is not a duplicate."""
         own = self.call.task_name
-        names = {each.holder.task_name for each in self.info.holders} if self.info else set()
+        names = {each.holder.task_name for each in self._holders}
         return bool(own and names) and not names & {own, None}
 
     def is_with_queued_tasks(self, limit: int) -> bool:
         """Whether queued tasks take all of the lock, apart from holders in cooldown."""
-        if self.holding is None or self.info is None or self.holder is Holder.ITSELF:
+        if self.holding is None or self.holder is Holder.ITSELF:
             return False
-        return is_queued(self.holding) and len(self.info.holders) >= limit
+        return is_queued(self.holding) and len(self._holders) >= limit
 
     @property
     def queue_locks(self) -> list[Holding]:
         """The queue locks of other tasks, which may have ended without releasing them."""
-        holders = self.info.holders if self.info else ()
         return [
             each
-            for each in holders
+            for each in self._holders
             if is_queued(each) and not self._is_itself(each) and not each.metadata.get(SIMULATED)
         ]
+
+    @property
+    def own_queue_locks(self) -> list[Holding]:
+        """The queue locks of the task itself."""
+        return [each for each in self._holders if is_queued(each) and self._is_itself(each)]
+
+    @property
+    def _holders(self) -> tuple[Holding, ...]:
+        return self.info.holders if self.info else ()
 
     def skip(self) -> None:
         """Log a warning and send `task_skipped`. The task then completes without running."""

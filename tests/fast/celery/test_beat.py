@@ -54,6 +54,11 @@ def test_one_beat_sends_and_the_others_stand_by(make_beat, sent, caplog):
     assert caplog.text.count(f"Beat stands by: name='{NAME}' leader=") == 1
 
 
+def test_the_leader_does_not_sleep_for_longer_than_its_lease(make_beat):
+    app = make_app({"hourly": HOURLY}, beat_max_loop_interval=HOUR)
+    assert ticks(make_beat(app=app)) <= beats_module.LONGEST_SLEEP_SECONDS
+
+
 def test_the_leader_is_visible(make_beat):
     ticks(make_beat(hourly=HOURLY))
     assert locks.get(NAME).metadata == {"role": "leader"}
@@ -351,9 +356,10 @@ def test_a_beat_waits_until_redis_is_back(make_beat, settings, caplog):
 # Kinds of schedules, and time zones
 
 
+# They are not due a second time while a test runs.
 KINDS = {
     "interval": schedule(HOUR),
-    "crontab": crontab(minute="*"),
+    "crontab": crontab(minute=(datetime.now(UTC).minute + 30) % 60),
     "crontab of one hour": crontab(minute=0, hour=(datetime.now(UTC).hour - 3) % 24),
 }
 

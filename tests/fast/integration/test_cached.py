@@ -4,6 +4,7 @@ import asyncio
 import inspect
 import pickle
 import threading
+from pathlib import Path
 
 import pytest
 from asgiref.sync import iscoroutinefunction
@@ -14,16 +15,15 @@ from django_redislock import locks
 from tests.lock_tools import awaiting, start, waiting
 from tests.tools import wait_until
 
-LOCAL = "django.core.cache.backends.locmem.LocMemCache"
+FILES = "django.core.cache.backends.filebased.FileBasedCache"
 
 
 @pytest.fixture(autouse=True)
-def values(settings):
-    """A cache for values, which is in the memory of this process."""
-    entry = {"BACKEND": LOCAL, "LOCATION": "values"}
+def values(settings, tmp_path):
+    """A cache for values, which all processes share."""
+    entry = {"BACKEND": FILES, "LOCATION": str(tmp_path)}
     settings.CACHES = {**settings.CACHES, "values": entry}
-    yield caches["values"]
-    caches["values"].clear()
+    return caches["values"]
 
 
 @locks.cached("rates:{currency}:{day}", timeout=60, cache="values")
@@ -95,7 +95,7 @@ def test_a_value_that_was_begun_before_invalidate_is_not_stored(values):
     may_end.set()
     assert sorted([first.result(), *(each.result() for each in waiting_callers)]) == [1, 2, 2, 2]
     assert values.get("rates:EUR") == 2
-    assert values.get("rates:EUR:computing") is None
+    assert len(list(Path(values._dir).iterdir())) == 1  # the marker is gone
 
 
 def test_a_value_is_not_left_if_invalidate_comes_while_it_is_stored(values, monkeypatch):
@@ -173,6 +173,18 @@ def test_it_looks_like_the_function():
 def test_a_bound_method_can_be_pickled(values):
     shop = Shop(1)
     assert pickle.loads(pickle.dumps(shop.best))(7) == 1  # noqa: S301  our own
+
+
+def test_a_key_function_is_called_once_for_each_call(values):
+    made = []
+
+    def key(currency):
+        made.append(currency)
+        return f"rates:{currency}"
+
+    compute = locks.cached(key, timeout=60, stale=60, cache="values")(str.lower)
+    assert compute("EUR") == compute("EUR") == "eur"
+    assert made == ["EUR", "EUR"]
 
 
 def test_exceptions_are_not_cached(values):

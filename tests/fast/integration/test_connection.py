@@ -13,7 +13,6 @@ from django.test import override_settings
 
 from django_redislock import locks
 from django_redislock.backends import ClientServer, servers, supports_locks
-from django_redislock.testing import EmbeddedServer
 from tests.lock_fixtures import CORE, DJANGO_REDIS
 from tests.lock_tools import start, waiting
 from tests.servers import Certificates, Node
@@ -307,7 +306,7 @@ def test_the_first_of_several_addresses_is_used(settings, own_server, either_bac
 
 
 def test_one_shard_stores_the_locks_of_a_prefix(alias_on, own_server, own_redis):
-    with EmbeddedServer() as second:
+    with Node() as second:
         shards = [own_server.url, second.url]
         options = {"CLIENT_CLASS": "django_redis.client.ShardClient"}
         own = alias_on(shards, backend=DJANGO_REDIS, **options)

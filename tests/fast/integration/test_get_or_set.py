@@ -3,6 +3,9 @@
 import asyncio
 import threading
 import time
+import zlib
+from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 from asgiref.sync import async_to_sync, sync_to_async
@@ -11,26 +14,38 @@ from django.core.exceptions import SynchronousOnlyOperation
 from django.core.management import call_command
 from redis.exceptions import NoPermissionError
 
-from django_redislock import LockError, LockNotAcquired, caching, locks
+from django_redislock import LockError, LockNotAcquired, cache_miss, locks
+from django_redislock.cache_miss import marker_key
 from django_redislock.signals import lock_refused
 from django_redislock.testing import held_elsewhere, lose
-from tests.lock_tools import awaiting, commands, free, listening, start, waiting, within
-from tests.tools import wait_until
+from tests.lock_tools import (
+    awaiting,
+    commands,
+    free,
+    hanging,
+    listening,
+    renewed,
+    start,
+    waiting,
+    within,
+)
+from tests.servers.memcached import memcached
+from tests.tools import Child, wait_until
 
 LOCAL = "django.core.cache.backends.locmem.LocMemCache"
 DATABASE = "django.core.cache.backends.db.DatabaseCache"
 FILES = "django.core.cache.backends.filebased.FileBasedCache"
+MEMCACHED = "django.core.cache.backends.memcached.PyMemcacheCache"
 
 LOCK = "cache:values:rates"
 
 
 @pytest.fixture
-def values(settings):
-    """A cache for values, which is in the memory of this process."""
-    entry = {"BACKEND": LOCAL, "LOCATION": "values"}
+def values(settings, tmp_path):
+    """A cache for values, which all processes share."""
+    entry = {"BACKEND": FILES, "LOCATION": str(tmp_path)}
     settings.CACHES = {**settings.CACHES, "values": entry}
-    yield caches["values"]
-    caches["values"].clear()
+    return caches["values"]
 
 
 class Slow:
@@ -41,7 +56,7 @@ class Slow:
         self.began = threading.Event()
         self.may_end = threading.Event()
 
-    def __call__(self):
+    def __call__(self, *args):
         self.runs += 1
         number = self.runs
         self.began.set()
@@ -230,6 +245,23 @@ def test_callers_behind_one_that_gives_up_go_on_waiting(values, arrived):
     assert computing.result() == patient.result() == 1
 
 
+def test_a_computation_can_take_longer_than_its_lease(values, arrived):
+    slow = Slow()
+    callers = [start(lambda: get(slow, lease=1.5)) for _ in range(3)]
+    arrived(2)
+    renewed(locks, LOCK, times=3)
+    slow.may_end.set()
+    assert [each.result() for each in callers] == [1, 1, 1]
+
+
+def test_many_keys_at_once_need_few_connections(own_locks):
+    def ask(number):
+        return own_locks.get_or_set(f"key:{number % 20}", lambda: number % 20, 60, cache="own")
+
+    callers = [start(ask, number) for number in range(100)]
+    assert [each.result() for each in callers] == [number % 20 for number in range(100)]
+
+
 def test_the_lease_is_that_of_the_lock(values):
     def compute():
         return locks.get(LOCK).timeout
@@ -379,7 +411,7 @@ def test_a_new_holder_keeps_the_value_of_the_old_one_out(values):
 @pytest.fixture(autouse=True)
 def no_recent_outage(monkeypatch):
     """An outage is logged every five seconds at most."""
-    monkeypatch.setattr(caching, "_log_interval", caching._LogInterval())
+    monkeypatch.setattr(cache_miss, "_log_interval", cache_miss._LogInterval())
 
 
 @pytest.mark.parametrize("alias", ["values", "own"])
@@ -411,6 +443,60 @@ def test_if_redis_goes_away_during_the_computation_waiters_compute(
     wait_until(lambda: slow.runs == 3)
     slow.may_end.set()
     assert sorted(each.result() for each in callers) == [1, 2, 3]
+
+
+def test_if_only_the_cache_goes_away_waiters_compute_at_the_same_time(
+    alias_on, own_server, arrived
+):
+    alias_on(own_server.url, alias="values")
+    slow = Slow()
+    callers = [start(get, slow) for _ in range(4)]
+    arrived(3)
+    own_server.stop()
+    slow.may_end.set()
+    assert sorted(each.result() for each in callers) == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("alias", ["values", "own"])
+@pytest.mark.parametrize("hangs", ["before", "during"])
+def test_a_redis_that_hangs_delays_a_value_for_a_bounded_time(
+    values, alias_on, own_server, alias, hangs
+):
+    own_locks = alias_on(own_server.url, socket_timeout=1)
+    with ExitStack() as stack:
+
+        def compute():
+            if hangs == "during":
+                stack.enter_context(hanging(own_server))
+            return "computed"
+
+        if hangs == "before":
+            stack.enter_context(hanging(own_server))
+        with within(30):
+            assert own_locks.get_or_set("rates", compute, 60, cache=alias) == "computed"
+
+
+def test_an_error_of_the_computation_is_not_taken_for_an_outage(values):
+    runs = []
+
+    def compute():
+        runs.append(1)
+        raise ConnectionError("the bank is closed")
+
+    with pytest.raises(ConnectionError, match="the bank"):
+        get(compute)
+    assert len(runs) == 1
+
+
+def test_an_error_of_the_cache_is_not_taken_for_an_outage_that_is_being_handled(values):
+    values.set("rates", 1)
+    file = next(Path(values._dir).iterdir())
+    file.write_bytes(file.read_bytes()[:-5])
+    try:
+        raise ConnectionError
+    except ConnectionError:
+        with pytest.raises(zlib.error):
+            get(refuse)
 
 
 def test_without_redis_a_stale_value_is_returned(values, own_locks, own_server, moving_time):
@@ -495,6 +581,104 @@ async def test_sync_and_async_code_share_the_lock(values):
 async def test_sync_code_does_not_wait_in_an_event_loop(values):
     with held_elsewhere(locks.write_lock(LOCK)), pytest.raises(SynchronousOnlyOperation):
         get(refuse)
+
+
+# Memcached
+
+
+@pytest.fixture
+def memcached_server():
+    pytest.importorskip("pymemcache")
+    with memcached() as server:
+        yield server
+
+
+@pytest.fixture
+def in_memcached(memcached_server, settings):
+    entry = {"BACKEND": MEMCACHED, "LOCATION": memcached_server.location}
+    settings.CACHES = {**settings.CACHES, "values": entry}
+    yield caches["values"]
+    caches["values"].close()
+
+
+@pytest.mark.parametrize("key", ["rates", "k" * 240])
+@pytest.mark.parametrize("stale", [0, 60])
+def test_memcached_can_store_the_values(in_memcached, key, stale):
+    values = locks.cached(lambda value: key, timeout=60, stale=stale, cache="values")(Slow())
+    values.__wrapped__.may_end.set()
+    assert values("a") == values("a") == 1
+    values.invalidate("a")
+    assert values("a") == values("a") == 2
+    assert in_memcached.get(marker_key(key)) is None
+
+
+def test_none_is_a_value_in_memcached(in_memcached):
+    assert get(lambda: None) is None
+    assert get(refuse) is None
+
+
+def test_one_computes_a_value_for_memcached(in_memcached, arrived):
+    slow = Slow()
+    callers = [start(get, slow) for _ in range(5)]
+    arrived(4)
+    slow.may_end.set()
+    assert [each.result() for each in callers] == [1] * 5
+
+
+def test_without_memcached_the_value_is_computed(in_memcached, memcached_server):
+    def compute():
+        memcached_server.kill()
+        return "computed"
+
+    assert get(compute) == "computed"
+    for number in range(5):  # the client tries again, and then takes the server for dead
+        assert get(lambda: number) == number  # noqa: B023
+
+
+def test_a_value_that_is_too_large_for_memcached_is_returned(in_memcached):
+    large = "x" * 2_000_000
+    assert get(lambda: large) == large
+    assert get(lambda: "small") == "small"
+    assert get(refuse) == "small"
+
+
+# A cache in the memory of each process
+
+LOCAL_VALUE = """
+from django.conf import settings
+from django_redislock import locks
+settings.CACHES["local"] = {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}
+say(locks.get_or_set("rates", lambda: say("computes") or hear(), 60, cache="local"))
+hear()
+"""
+
+
+def test_a_process_does_not_wait_for_values_that_it_cannot_see(settings):
+    settings.CACHES = {**settings.CACHES, "local": {"BACKEND": LOCAL}}
+    with Child(LOCAL_VALUE) as child:
+        child.expect("computes")
+        assert get(lambda: "own", cache="local") == "own"
+        child.tell("theirs")
+        child.expect("theirs")
+    caches["local"].clear()
+
+
+def test_threads_and_coroutines_share_the_values_of_their_process(settings):
+    settings.CACHES = {**settings.CACHES, "local": {"BACKEND": LOCAL}}
+    slow = Slow()
+    thread = start(lambda: get(slow, cache="local"))
+    assert slow.began.wait(60)
+
+    async def ask():
+        task = asyncio.create_task(aget(refuse, cache="local"))
+        await asyncio.to_thread(
+            lambda: wait_until(lambda: any(each.waiters for each in locks.active()))
+        )
+        slow.may_end.set()
+        return await task
+
+    assert asyncio.run(ask()) == thread.result() == 1
+    caches["local"].clear()
 
 
 # Bad input

@@ -205,6 +205,14 @@ async def test_blocking_timeout_limits_the_wait_in_async_code():
         await anext(terms)
 
 
+def test_a_candidate_with_a_short_lease_waits_for_the_long_lease_of_a_dead_leader():
+    dead = locks.lock("poller", timeout=60, auto_renewal=False)
+    assert dead.acquire()
+    with pytest.raises(LockNotAcquired):
+        next(locks.leader("poller", timeout=0.1, blocking_timeout=0.5))
+    dead.release()
+
+
 def test_leaders_and_candidates_can_be_recognized():
     terms = locks.leader("poller", metadata={"site": 7})
     next(terms)

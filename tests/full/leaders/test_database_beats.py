@@ -52,6 +52,9 @@ hear()
 def environment(request, using):
     """The environment of a process whose default database is the one of `using`."""
     entry = request.getfixturevalue(f"{using}_database")
+    if using == "sqlite":
+        # A transaction that reads first, and then writes, would fail while another one writes.
+        entry = entry | {"OPTIONS": entry["OPTIONS"] | {"transaction_mode": "IMMEDIATE"}}
     return {"TESTS_DATABASES": json.dumps({"default": entry})}
 
 

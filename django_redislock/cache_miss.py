@@ -1,0 +1,511 @@
+"""What a caller of `locks.get_or_set()` does if the cache has no fresh value.
+
+A value has a read-write lock. The caller that computes it is the writer. The others wait as
+readers, one for each process, so that all of them are granted the lock at the same moment: when
+the value is stored.
+"""
+
+import asyncio
+import inspect
+import logging
+import math
+import os
+import secrets
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Coroutine, Mapping
+from contextlib import suppress
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, TypeVar, cast
+
+from django.core.cache import caches
+from django.core.cache.backends.locmem import LocMemCache
+from redis.exceptions import (
+    AuthenticationError,
+    AuthorizationError,
+    NoPermissionError,
+    RedisError,
+)
+
+from . import clock, validators
+from .exceptions import LockError, LockLost, LockNotAcquired
+from .identity import caller
+from .names import digest_of, fit_name, short_repr
+from .text import error_text
+from .validators import Seconds
+
+if TYPE_CHECKING:
+    from .lock_types import ReadLock
+    from .manager import LockManager
+
+T = TypeVar("T")
+
+logger = logging.getLogger("django_redislock")
+
+WITH_EXPIRY = "django_redislock.with_expiry"
+"""The first item of a list that is stored instead of a value: when the value expires, and the
+value. It is a list, because serializers such as JSON and msgpack return a tuple as a list."""
+
+MARKER_TIMEOUT_SECONDS = 24 * 3600
+"""A value whose computation takes longer is not stored."""
+
+LOG_INTERVAL_SECONDS = 5
+"""A process logs that a server is away this often at most."""
+
+MISSING: Any = object()
+"""What a cache returns if it has no value."""
+
+
+class CacheOptions(TypedDict, total=False):
+    """The options of `LockManager.get_or_set`, which describes them."""
+
+    cache: str
+    stale: Seconds
+    blocking_timeout: Seconds | None
+    lease: Seconds | None
+    version: int | None
+
+
+class Found(NamedTuple):
+    """A value that was found in the cache."""
+
+    value: Any
+    is_fresh: bool
+
+
+def found_in(stored: Any) -> Found | None:
+    """Return what was read from the cache, or None if there is no value."""
+    if stored is MISSING:
+        return None
+    if not isinstance(stored, list) or len(stored) != 3:
+        return Found(stored, is_fresh=True)
+    mark, expires_at, value = stored
+    if not isinstance(mark, str) or mark != WITH_EXPIRY:
+        return Found(stored, is_fresh=True)
+    return Found(value, is_fresh=time.time() < expires_at)
+
+
+class Limits:
+    """The valid options of a value that are numbers of seconds.
+
+    Args:
+        timeout: The seconds until the value expires. None means never.
+        options: The other options of `LockManager.get_or_set`.
+    """
+
+    def __init__(self, timeout: Seconds | None, options: Mapping[str, Any]) -> None:
+        validators.check_options("get_or_set", options, CacheOptions.__annotations__)
+        self.timeout = None if timeout is None else validators.seconds("timeout", timeout)
+        self.stale = validators.at_least("stale", options.get("stale", 0))
+        self.lease = options.get("lease")
+        self.blocking_timeout = validators.wait(
+            "blocking_timeout", options.get("blocking_timeout")
+        )
+        if self.lease is not None:
+            self.lease = validators.lease("lease", self.lease)
+        if self.timeout is not None and self.timeout <= 0:
+            raise ValueError(
+                "timeout must be positive, or None for a value that never expires, got "
+                f"{short_repr(timeout)}"
+            )
+        if self.timeout is None and self.stale:
+            raise ValueError(
+                f"stale={self.stale:g} cannot be used with timeout=None, because the value never "
+                "expires. Omit one of the two."
+            )
+
+
+# Sync and async code share the coroutines of `Miss`. They differ in how they make a call and wait.
+
+
+class SyncCalls:
+    """The calls of synchronous code. They never suspend a coroutine."""
+
+    is_async = False
+    event: type[Any] = threading.Event
+
+    def place(self) -> object:
+        """Return where callers wait for each other. A forked child is another place."""
+        return os.getpid()
+
+    def may_wait(self) -> bool:
+        """Return whether this thread may wait: that of an event loop may not."""
+        return not caller()[1]
+
+    async def wait(self, event: threading.Event, seconds: float | None) -> None:
+        event.wait(seconds)
+
+    async def call(self, target: Any, method: str, *args: Any) -> Any:
+        return getattr(target, method)(*args)
+
+
+class AsyncCalls:
+    """The calls of async code: of the methods whose names begin with ``a``."""
+
+    is_async = True
+    event: type[Any] = asyncio.Event
+
+    def place(self) -> object:
+        return asyncio.get_running_loop()
+
+    def may_wait(self) -> bool:
+        return True
+
+    async def wait(self, event: asyncio.Event, seconds: float | None) -> None:
+        with suppress(TimeoutError):
+            await asyncio.wait_for(event.wait(), seconds)
+
+    async def call(self, target: Any, method: str, *args: Any) -> Any:
+        return await getattr(target, f"a{method}")(*args)
+
+
+def run_sync(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine that makes only `SyncCalls`, so its first step is its last."""
+    try:
+        coroutine.send(None)
+    except StopIteration as end:
+        return cast("T", end.value)
+    raise RuntimeError("A synchronous call was suspended.")
+
+
+_waits: dict[tuple[object, str, str], Any] = {}
+"""The event at the end of each wait, by place, cache alias of the lock and lock name."""
+
+
+class Miss:
+    """A call that has found no fresh value in the cache.
+
+    Args:
+        calls: How to make calls.
+        manager: The manager of the lock.
+        key: The key in the cache.
+        default: The value, or a callable that returns it.
+        timeout: The seconds until the value expires. None means never.
+        cache: The cache alias that stores the value.
+        version: The version of the key. None means the version of the cache.
+        options: The other options of `LockManager.get_or_set`.
+    """
+
+    def __init__(
+        self,
+        calls: SyncCalls | AsyncCalls,
+        manager: "LockManager",
+        key: str,
+        default: Any,
+        timeout: Seconds | None,
+        cache: str,
+        version: int | None,
+        options: Mapping[str, Any],
+    ) -> None:
+        self.calls = calls
+        self.manager = manager
+        self.key = key
+        self.default = default
+        self.limits = Limits(timeout, options)
+        self.cache = caches[cache]
+        self.version = version
+        self.lock_name = _lock_name(cache, key, version)
+        self.marker_key = marker_key(key)
+        self._is_cache_away = False
+        self._deadline: float | None = None
+        if self.limits.blocking_timeout is not None:
+            self._deadline = clock.now() + self.limits.blocking_timeout
+
+    async def get(self, found: Found | None) -> Any:
+        """Return the value, which was not found, or is not fresh."""
+        self._refuse_recursion()
+        stale = found if self.limits.stale else None
+        writer = self._lock(self.manager.write_lock)
+        try:
+            found = await self._wait_for_turn(writer, stale)
+        except _UnreachableError as error:
+            # To compute the value is better than to wait for a server.
+            if stale:
+                return stale.value
+            self._log("Value computed without a lock", error)
+            return await self._compute(None)
+        if found:
+            return found.value
+        return await self._compute(writer)
+
+    async def without_cache(self, error: Exception) -> Any:
+        """Compute the value, because the cache cannot be read. There is no lock either: nobody
+        could get the value from its holder."""
+        self._refuse_recursion()
+        self._log("Value computed without a lock", error)
+        self._is_cache_away = True
+        return await self._compute(None)
+
+    # Wait
+
+    async def _wait_for_turn(self, writer: "ReadLock", stale: Found | None) -> Found | None:
+        """Wait until the value is stored, and return it, or until it is this caller's turn to
+        compute it as the holder of `writer`, and return None.
+
+        Args:
+            writer: The write lock of the value.
+            stale: The value to return instead of a wait, or None.
+        """
+        if await self._call(writer, "acquire", False):
+            return None
+        if stale:
+            return stale
+        await self._wait_together()
+        found = await self._read()
+        if found and found.is_fresh:
+            return found
+        # The computation has failed, or its value was invalidated. Waiters compute in their order.
+        await self._acquire(writer)
+        return None
+
+    async def _wait_together(self) -> None:
+        """Wait until the computation of another caller has ended.
+
+        One caller of this process or event loop waits for its others, too, because each grant
+        takes a round trip. If its wait fails, they go on as after a failed computation.
+        """
+        place = self.calls.place(), self.manager.alias, self.lock_name
+        ended = self.calls.event()
+        try:
+            first = ended
+            if self.calls.may_wait():
+                first = _waits.setdefault(place, ended)
+            if first is ended:
+                reader = self._lock(self.manager.read_lock)
+                await self._acquire(reader)
+                await self._release(reader)
+            else:
+                await self.calls.wait(first, self._seconds_left())
+        finally:
+            # Also after an interrupt, or the next callers would wait for this one for ever.
+            if _waits.get(place) is ended:
+                del _waits[place]
+            ended.set()
+
+    def _lock(self, make: "Callable[..., ReadLock]") -> "ReadLock":
+        lock = make(self.lock_name, timeout=self.limits.lease)
+        lock.rides_outages = False
+        return lock
+
+    async def _acquire(self, lock: "ReadLock") -> None:
+        if not await self._call(lock, "acquire", True, self._seconds_left()):
+            raise self._too_late()
+
+    async def _release(self, lock: "ReadLock") -> bool:
+        """Release a lock, and return whether it was held until then."""
+        try:
+            await self._call(lock, "release")
+        except LockLost:
+            return False
+        except _UnreachableError as error:  # it is released in the background
+            self._log("Lock not released after computation", error)
+        return True
+
+    def _seconds_left(self) -> float | None:
+        return None if self._deadline is None else max(0, self._deadline - clock.now())
+
+    def _too_late(self) -> LockNotAcquired:
+        return LockNotAcquired(
+            f"The value of {short_repr(self.key)} was not computed within "
+            f"{self.limits.blocking_timeout:g} s",
+            lock_name=self.lock_name,
+        )
+
+    # Compute
+    #
+    # A computation sets a marker before it begins. To invalidate the value, remove the marker and
+    # then the value. A computation whose marker is gone does not store its value. It looks again
+    # after it has stored the value, because no cache can do both in one step.
+
+    async def _compute(self, writer: "ReadLock | None") -> Any:
+        """Compute the value, store it, and release the lock. `writer` is None if no lock is held.
+
+        If the lock was lost, another caller may have computed and stored a newer value.
+        """
+        marker = secrets.token_hex(8)
+        is_stored = False
+        try:
+            found = await self._use_cache(self._read()) if writer else None
+            if found and found.is_fresh:  # stored since this caller looked
+                value = found.value
+            else:
+                await self._use_cache(self._mark(marker))
+                value = await self._computed()
+                if not (writer and writer.lost):
+                    is_stored = bool(await self._use_cache(self._store(marker, value)))
+        except GeneratorExit:  # the event loop is closed, so nothing can be released
+            raise
+        except BaseException:
+            await self._use_cache(self._delete(self.marker_key))
+            if writer:
+                await self._release(writer)
+            raise
+        if writer and not await self._release(writer) and is_stored:
+            await self._use_cache(self._delete(self.key))
+        return value
+
+    async def _computed(self) -> Any:
+        computation = _Computation(self.lock_name)
+        outer = (each for each in _computations.get() if each.is_running)
+        _computations.set((*outer, computation))
+        try:
+            value = self.default() if callable(self.default) else self.default
+            if self.calls.is_async and inspect.isawaitable(value):
+                value = await value
+        finally:
+            computation.is_running = False
+        if inspect.iscoroutine(value):
+            value.close()  # this avoids the warning that it was never awaited
+            raise TypeError(
+                f"default of {short_repr(self.key)} returned a coroutine. Use "
+                "'await locks.aget_or_set(...)' for a coroutine function."
+            )
+        if inspect.isgenerator(value) or inspect.isasyncgen(value):
+            raise TypeError(
+                f"default of {short_repr(self.key)} returned a generator, which no cache can "
+                "store. Return a list."
+            )
+        return value
+
+    def _refuse_recursion(self) -> None:
+        for each in _computations.get():
+            if each.name == self.lock_name and each.is_running:
+                raise LockError(
+                    f"The computation of {short_repr(self.key)} asks for its own value, so it "
+                    "would wait for itself. Call the function that computes it instead.",
+                    lock_name=self.lock_name,
+                )
+
+    async def _store(self, marker: str, value: Any) -> bool:
+        """Store the value, and return whether it was not invalidated meanwhile."""
+        if not await self._has_mark(marker):
+            return False
+        stored = value
+        seconds = self.limits.timeout
+        stale = self.limits.stale
+        if seconds is not None and (stale or seconds % 1):
+            stored = [WITH_EXPIRY, time.time() + seconds, value]
+            seconds = math.ceil(seconds + stale)  # some caches ignore fractions of a second
+        await self._call(self.cache, "set", self.key, stored, seconds, self.version)
+        is_valid = await self._has_mark(marker)
+        await self._delete(self.marker_key if is_valid else self.key)
+        return is_valid
+
+    # Use the cache
+
+    async def _use_cache(self, steps: Coroutine[Any, Any, T]) -> T | None:
+        """Use the cache unless its server is away. Each attempt would take a timeout."""
+        if self._is_cache_away:
+            steps.close()
+            return None
+        try:
+            return await steps
+        except _UnreachableError as error:
+            self._log("Cache not reached", error)
+            return None
+
+    async def _read(self) -> Found | None:
+        return found_in(await self._call(self.cache, "get", self.key, MISSING, self.version))
+
+    async def _mark(self, marker: str) -> None:
+        args = self.marker_key, marker, MARKER_TIMEOUT_SECONDS, self.version
+        await self._call(self.cache, "set", *args)
+
+    async def _has_mark(self, marker: str) -> bool:
+        found = await self._call(self.cache, "get", self.marker_key, None, self.version)
+        return bool(found == marker)
+
+    async def _delete(self, key: str) -> None:
+        await self._call(self.cache, "delete", key, self.version)
+
+    async def _call(self, target: Any, method: str, *args: Any) -> Any:
+        """Call a method of a lock or of the cache."""
+        try:
+            return await self.calls.call(target, method, *args)
+        except Exception as error:
+            if is_unreachable(error):
+                if target is self.cache:
+                    self._is_cache_away = True
+                raise _UnreachableError(error_text(error)) from error
+            raise
+
+    def _log(self, event: str, error: Exception) -> None:
+        if _log_interval.is_over():
+            logger.warning("%s: key=%r error=%s", event, self.key, error_text(error))
+
+
+class _Computation:
+    """A computation that runs. Code that outlives it can still have its context."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.is_running = True
+
+
+_computations: ContextVar[tuple[_Computation, ...]] = ContextVar(
+    "django_redislock_computations", default=()
+)
+
+
+def _lock_name(alias: str, key: str, version: int | None) -> str:
+    """Return the name of the lock of a value.
+
+    Each process has its own values in a `LocMemCache`. If it waited for other processes, it would
+    find nothing afterwards. So it has its own locks for them.
+    """
+    cache = caches[alias]
+    where = alias
+    if isinstance(cache, LocMemCache):
+        where = f"{alias}@{socket.gethostname()}:{os.getpid()}"
+    if version is not None and version != cache.version:
+        where = f"{where}:{version}"
+    return fit_name(f"cache:{where}:{key}")
+
+
+def marker_key(key: str) -> str:
+    """Return the key of the marker of a computation. Some caches limit the length of keys."""
+    return f"computing:{digest_of(str(key))}"
+
+
+class _UnreachableError(Exception):
+    """The server of the cache, or that of the locks, cannot be reached."""
+
+
+def is_unreachable(error: BaseException | None) -> bool:
+    """Return whether a cache or the locks failed because their server did.
+
+    Missing rights are a mistake in the settings. Clients of caches can wrap the error of a
+    connection in one of their own.
+    """
+    memcache: Any = sys.modules.get("pymemcache.exceptions")
+    while error is not None:
+        if isinstance(error, LockError | AuthenticationError | AuthorizationError):
+            return False
+        if isinstance(error, NoPermissionError):
+            return False
+        if isinstance(error, RedisError | OSError):
+            return True
+        if memcache and isinstance(error, memcache.MemcacheError):
+            return not isinstance(error, memcache.MemcacheClientError)
+        error = error.__cause__
+    return False
+
+
+class _LogInterval:
+    """Whether to log that a server is away. In an outage each miss fails, so once in a while is
+    enough."""
+
+    def __init__(self) -> None:
+        self._next = -math.inf
+
+    def is_over(self) -> bool:
+        now = clock.now()
+        if now < self._next:
+            return False
+        self._next = now + LOG_INTERVAL_SECONDS
+        return True
+
+
+_log_interval = _LogInterval()
