@@ -73,7 +73,7 @@ def advice(info: LockInfo | None, clock: Callable[[datetime], str]) -> Advice:
         return Advice(HANDOVER.code, str(HANDOVER.meaning), _("A release has no effect."))
     head, reason = _answer(info, clock)
     if info.kind == "quorum":
-        reason = sentences([reason, quorum_text()])
+        reason = join_sentences([reason, quorum_text()])
     return Advice(state_of_holding(primary).code, head, reason, *_next_step(primary))
 
 
@@ -159,7 +159,7 @@ def _queued(holding: Holding, queued: QueuedTask, clock: Callable[[datetime], st
         _("The queue lock expires in %(left)s, if the task has not started by then.") % values,
         str(QUEUED.release),
     ]
-    return _("Queued: the task has not started."), sentences(texts)
+    return _("Queued: the task has not started."), join_sentences(texts)
 
 
 def _eta_text(holding: Holding, eta: datetime, clock: Callable[[datetime], str]) -> str:
@@ -269,7 +269,7 @@ def _unrenewed(holders: Sequence[Holding]) -> Answer:
     return head, text % values
 
 
-def sentences(texts: Iterable[str]) -> str:
+def join_sentences(texts: Iterable[str]) -> str:
     """Join whole sentences, as each language does. Empty ones are left out."""
     joined = ""
     for text in filter(None, texts):

@@ -36,8 +36,8 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 from redis.exceptions import RedisError
 
-from .. import validators
-from ..advice import quorum_text, sentences
+from .. import sentences, validators
+from ..advice import join_sentences, quorum_text
 from ..lock_state import is_queued, state_of_holding
 from ..manager import LockManager, locks
 from ..models import ActiveLock
@@ -47,7 +47,7 @@ from ..text import error_text, printable, task_text
 from . import columns, dashboard, holders, lock_page
 from .addresses import URL_PREFIX, page_address, unquote_name
 from .changelist import FILTERS, LockChangeList, LockPaginator, checked
-from .holders import HolderCheck, ShownHolder
+from .holders import HolderCheck, ShownHolder, left_out_texts, names_of
 from .queryset import LockQuerySet
 from .queue_entries import NOT_REMOVED, REMOVED, REMOVING, QueueEntry
 from .reading import UNREADABLE, aliases_of, read_locks, shown_aliases
@@ -158,7 +158,7 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         if request.method == "POST":
             self._require_release(request)
         title = capfirst(self.opts.verbose_name_plural)
-        context = {"title": title, "theme": theme(), **(extra_context or {})}
+        context = {"title": title, "redislock_theme": theme(), **(extra_context or {})}
         return super().changelist_view(request, context)
 
     # One lock
@@ -183,7 +183,7 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         if not matches(row):
             raise PermissionDenied
         failed = [(each.name, each.error) for each in aliases_of(request) if each.error]
-        failures = [holders.failure_text(*each) for each in failed]
+        failures = [sentences.failure_text(*each) for each in failed]
         if not (details.info or details.events):
             text = _("“%(name)s” is not locked now.")
             if failures and "using" not in request.GET:
@@ -218,8 +218,8 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         matches = self._visible(request).matches
         shown = [each for each in settings.CACHES if matches(ActiveLock.of(name, each, None))]
         if len(shown) < len(settings.CACHES):
-            events = *holders.LOG_EVENTS, REMOVING, REMOVED, NOT_REMOVED
-            heads = starmap(holders.log_head, product(events, shown))
+            events = *sentences.LOG_EVENTS, REMOVING, REMOVED, NOT_REMOVED
+            heads = starmap(sentences.log_head, product(events, shown))
             conditions = (Q(change_message__startswith=head) for head in heads)
             entries = entries.filter(reduce(or_, conditions, Q(pk=None)))
         pages = Paginator(entries, 100)
@@ -280,7 +280,7 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
             rows = filter(self._may_release(request), matching)
             shown = [each for row in rows for each in holders.shown_holders(row)]
             failures = read_locks(request, self.list_max).failures
-            return self._ask(request, shown, [holders.failure_text(*each) for each in failures])
+            return self._ask(request, shown, [sentences.failure_text(*each) for each in failures])
         shown = ShownHolder.parse(request.POST.get("seen", ""))
         if "confirmed" not in request.POST:
             return self._ask(request, shown)
@@ -302,7 +302,7 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         if not check.held:
             self._warn(request, *notes, _("Nothing to release."))
             return self._back(request, check)
-        notes = [*notes, *holders.left_out_texts(check)]
+        notes = [*notes, *left_out_texts(check)]
         states = list(dict.fromkeys(state_of_holding(holding) for _shown, holding in check.held))
         return self._page(
             request,
@@ -313,7 +313,7 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
             is_running=any(state.code not in ("cooldown", "queued") for state in states),
             several_aliases=len(locks.everywhere()) > 1,
             changes=check.changed,
-            queues=holders.queue_texts(check),
+            queues=sentences.queue_texts(check.waiters),
             notes=[*notes, quorum_text()] if check.has_quorum else notes,
             release_max=self.release_max,
             reason_max=validators.MAX_REASON_CHARACTERS,
@@ -330,7 +330,7 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
             user, alias = request.user.get_username(), holder.manager.alias
             fields = (holder.name, alias, user, holding.fence_token)
             try:
-                text = holders.log_text(holder, holding, holders.REQUESTED)
+                text = sentences.log_text(holder.using, holding, sentences.REQUESTED)
                 entry = self._log(request, holder.name, text)
             except LOG_ERRORS as error:
                 logger.exception(
@@ -338,7 +338,9 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
                     " be written: name=%r using=%r user=%r fence_token=%d",
                     *fields,
                 )
-                self.message_user(request, holders.unlogged_text(rest, error), messages.ERROR)
+                self.message_user(
+                    request, sentences.unlogged_text(names_of(rest), error), messages.ERROR
+                )
                 break
             logger.warning(
                 "Force-releasing a lock in the admin: name=%r using=%r user=%r fence_token=%d",
@@ -349,20 +351,20 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
                     holder.name, holding.stored_token, by=request.user, reason=reason
                 )
             except RedisError as error:
-                self._warn(request, holders.failure_text(alias, error, is_release=True))
+                self._warn(request, sentences.failure_text(alias, error, is_release=True))
                 check.unconfirmed += rest
                 break
-            event = holders.RELEASED if found else holders.NOT_RELEASED
-            self._complete(entry, holders.log_text(holder, holding, event))
+            event = sentences.RELEASED if found else sentences.NOT_RELEASED
+            self._complete(entry, sentences.log_text(holder.using, holding, event))
             if found:
                 released.append(holder)
             else:
                 check.changed.append((holder, None))
         if released or not check.unconfirmed:
             level = messages.SUCCESS if released else messages.WARNING
-            self.message_user(request, holders.released_text(released), level)
+            self.message_user(request, sentences.released_text(names_of(released)), level)
         if check.unconfirmed:
-            self._warn(request, holders.unconfirmed_text(check.unconfirmed))
+            self._warn(request, sentences.unconfirmed_text(names_of(check.unconfirmed)))
         if released and check.has_quorum:
             self._warn(request, quorum_text())
         return self._back(request, check)
@@ -425,7 +427,7 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         task_id, task_name = holding.holder.task_id or "", holding.holder.task_name or ""
         task, terminate = printable(f"{task_name}[{task_id}]"), not is_queued(holding)
         try:
-            text = holders.log_text(holder, holding, holders.REVOKING)
+            text = sentences.log_text(holder.using, holding, sentences.REVOKING)
             entry = self._log(request, holder.name, text)
             logger.warning(
                 "Revoking a task in the admin: task=%s name=%r using=%r user=%r fence_token=%d"
@@ -435,7 +437,9 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
             )
             workers, ended = revoke(task_id, task_name, terminate=terminate)
             result = f"; workers that replied: {workers}"
-            self._complete(entry, holders.log_text(holder, holding, holders.REVOKED, result))
+            self._complete(
+                entry, sentences.log_text(holder.using, holding, sentences.REVOKED, result)
+            )
         except ForeignTaskError as error:
             known_as = printable(str(error))
             logger.warning(
@@ -443,7 +447,7 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
                 " known_as=%s name=%r",
                 *(task, known_as, holder.name),
             )
-            self._complete(entry, holders.log_text(holder, holding, holders.NOT_REVOKED))
+            self._complete(entry, sentences.log_text(holder.using, holding, sentences.NOT_REVOKED))
             level = messages.ERROR
             text = _(
                 "Not revoked: a worker knows the task %(task)s as %(known)s, so the record of the "
@@ -463,7 +467,7 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
             ) % {"task": printable(task_id), "count": workers}
             if terminate and not ended:
                 not_ended = _("No worker that replied runs the task, so no process was ended.")
-                text = sentences([text, not_ended])
+                text = join_sentences([text, not_ended])
         self.message_user(request, text, level)
 
     # Removal from a queue
@@ -524,9 +528,9 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
 
     def _back(self, request: HttpRequest, check: HolderCheck) -> HttpResponse:
         """Return to the list, with a message about each holder that was left out."""
-        self._warn(request, *holders.left_out_texts(check))
+        self._warn(request, *left_out_texts(check))
         if check.changed:
-            self._warn(request, holders.skipped_text([each for each, _now in check.changed]))
+            self._warn(request, sentences.skipped_text(each.name for each, _now in check.changed))
         return HttpResponseRedirect(self._list_url(request.GET.urlencode()))
 
     def _warn(self, request: HttpRequest, *texts: str) -> None:
@@ -545,7 +549,7 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
             "unavailable",
             status=503,
             title=_("Locks are not available"),
-            error=holders.failure_text(alias, error),
+            error=sentences.failure_text(alias, error),
             others=[each for each in others if each != alias],
         )
 
@@ -558,7 +562,7 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
             "opts": self.opts,
             "media": self.media,
             "has_plain_breadcrumbs": django.VERSION < (6, 1) and theme() == "django",
-            "theme": theme(),
+            "redislock_theme": theme(),
             **context,
         }
         template_name = f"{columns.TEMPLATES}/{template}.html"

@@ -22,11 +22,11 @@ from ..backends import servers
 from ..lock_state import STATES, process_of
 from ..manager import KINDS, locks
 from ..models import ActiveLock
+from ..sentences import failure_text
 from ..snapshots import Holding
 from ..text import printable
 from . import columns
 from .addresses import page_address
-from .holders import failure_text
 from .queryset import LockQuerySet
 from .reading import read_locks, shown_aliases
 from .themes import theme

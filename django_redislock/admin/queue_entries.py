@@ -12,9 +12,9 @@ from .. import validators
 from ..lock_types.stored_task import Outbox
 from ..manager import LockManager, locks
 from ..names import check_name
+from ..sentences import log_head
 from ..snapshots import Waiter
 from ..text import holder_and_task_text, short_duration
-from .holders import log_head
 
 MAX_WAITERS = 100  # of one lock, that a page shows
 

@@ -10,20 +10,14 @@ from django.core.management.base import BaseCommand
 from django.utils.timezone import localtime
 
 from ..lock_state import (
-    QUEUED,
-    STALE,
-    is_lengthened,
     primary_holder,
     state_of,
-    state_of_holding,
-    was_extended,
-    was_renewed,
 )
+from ..sentences import forced_text
 from ..snapshots import Event, Holding, LockInfo, Waiter
 from ..text import (
     age,
     clock_text,
-    holder_and_task_text,
     holder_text,
     printable,
     redacted_metadata,
@@ -56,21 +50,6 @@ def lock_cells(info: LockInfo) -> tuple[str, ...]:
     left = "-" if held.unconfirmed else short_duration(held.ttl)
     times = short_duration(age(held)), left
     return name, state, kind, holder, task, *times, waiters, str(held.fence_token)
-
-
-def renewal_text(holding: Holding) -> str:
-    """Return in a few words whether the lease is renewed."""
-    if holding.unconfirmed:
-        return "handed over, not confirmed yet"
-    if was_renewed(holding):
-        return f"renewed {short_duration(holding.since_renewal)} ago"
-    if holding.renewed:
-        return "not renewed yet"
-    if is_lengthened(holding):
-        return "extended"
-    if holding.renews_later:
-        return "renewed before" if was_extended(holding) else "renewal starts later"
-    return "not renewed"
 
 
 def write_json(command: BaseCommand, facts: Iterable[dict[str, Any]]) -> None:
@@ -122,11 +101,6 @@ def write_events(command: BaseCommand, events: Sequence[Event]) -> None:
     write_table(command, rows, *styles)
 
 
-def forced_text(event: Event) -> str:
-    """Return who force-released the lock, and why, as far as that is known."""
-    return ": ".join(filter(None, (event.by, event.reason)))
-
-
 def event_cells(event: Event, moment: Callable[[datetime], str]) -> tuple[str, ...]:
     return (
         moment(event.at),
@@ -143,16 +117,3 @@ def event_cells(event: Event, moment: Callable[[datetime], str]) -> tuple[str, .
 def moment_text(moment: datetime) -> str:
     """Return the date and time in the project's time zone, to the second."""
     return localtime(moment).isoformat(" ", "seconds")
-
-
-def hold_text(name: str, holding: Holding) -> str:
-    """Return the lock's name and, in parentheses, the holder and the last renewal."""
-    token = f"fencing token {holding.fence_token}"
-    if not holding.timeout:
-        left = short_duration(holding.ttl)
-        return f"{printable(name)} ({token}, released; in cooldown for {left})"
-    state = state_of_holding(holding)
-    verb = "queued" if state is QUEUED else "held"
-    held = f"{verb} by {holder_and_task_text(holding)} for {short_duration(age(holding))}"
-    warning = "STALE, " if state is STALE else ""
-    return f"{printable(name)} ({token}, {held}; {warning}{renewal_text(holding)})"
