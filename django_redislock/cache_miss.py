@@ -99,12 +99,10 @@ class Limits:
         validators.check_options("get_or_set", options, CacheOptions.__annotations__)
         self.timeout = None if timeout is None else validators.seconds("timeout", timeout)
         self.stale = validators.at_least("stale", options.get("stale", 0))
-        self.lease = options.get("lease")
-        self.blocking_timeout = validators.wait(
-            "blocking_timeout", options.get("blocking_timeout")
-        )
-        if self.lease is not None:
-            self.lease = validators.lease("lease", self.lease)
+        lease = options.get("lease")
+        self.lease = None if lease is None else validators.lease("lease", lease)
+        limit = options.get("blocking_timeout")
+        self.blocking_timeout = validators.wait("blocking_timeout", limit)
         if self.timeout is not None and self.timeout <= 0:
             raise ValueError(
                 "timeout must be positive, or None for a value that never expires, got "
@@ -208,35 +206,40 @@ class Miss:
         self.version = version
         self.lock_name = _lock_name(cache, key, version)
         self.marker_key = marker_key(key)
+        self.computes = False
         self._is_cache_away = False
         self._deadline: float | None = None
         if self.limits.blocking_timeout is not None:
             self._deadline = clock.now() + self.limits.blocking_timeout
 
-    async def get(self, found: Found | None) -> Any:
-        """Return the value, which was not found, or is not fresh."""
+    async def get(self, found: Found | None, failure: Exception | None) -> Any:
+        """Return the value.
+
+        Args:
+            found: The value in the cache, which is not fresh, or None.
+            failure: The error of the cache, or None. If its server is away, there is no lock
+                either, because nobody could get the value from its holder.
+        """
+        if failure and not is_unreachable(failure):
+            raise failure
         self._refuse_recursion()
         stale = found if self.limits.stale else None
-        writer = self._lock(self.manager.write_lock)
+        writer: ReadLock | None = None
         try:
+            if failure:
+                self._is_cache_away = True
+                raise _UnreachableError(error_text(failure))
+            writer = self._lock(self.manager.write_lock)
             found = await self._wait_for_turn(writer, stale)
         except _UnreachableError as error:
             # To compute the value is better than to wait for a server.
-            if stale:
-                return stale.value
-            self._log("Value computed without a lock", error)
-            return await self._compute(None)
+            writer = None
+            found = stale
+            if not found:
+                self._log("Value computed without a lock", error)
         if found:
             return found.value
         return await self._compute(writer)
-
-    async def without_cache(self, error: Exception) -> Any:
-        """Compute the value, because the cache cannot be read. There is no lock either: nobody
-        could get the value from its holder."""
-        self._refuse_recursion()
-        self._log("Value computed without a lock", error)
-        self._is_cache_away = True
-        return await self._compute(None)
 
     # Wait
 
@@ -253,7 +256,7 @@ class Miss:
         if stale:
             return stale
         await self._wait_together()
-        found = await self._read()
+        found = found_in(await self._call(self.cache, "get", self.key, MISSING, self.version))
         if found and found.is_fresh:
             return found
         # The computation has failed, or its value was invalidated. Waiters compute in their order.
@@ -327,35 +330,36 @@ class Miss:
         marker = secrets.token_hex(8)
         is_stored = False
         try:
-            found = await self._use_cache(self._read()) if writer else None
+            found = found_in(await self._cache("get", self.key, MISSING)) if writer else None
             if found and found.is_fresh:  # stored since this caller looked
                 value = found.value
             else:
-                await self._use_cache(self._mark(marker))
+                await self._cache("set", self.marker_key, marker, MARKER_TIMEOUT_SECONDS)
                 value = await self._computed()
                 if not (writer and writer.lost):
-                    is_stored = bool(await self._use_cache(self._store(marker, value)))
+                    is_stored = await self._store(marker, value)
         except GeneratorExit:  # the event loop is closed, so nothing can be released
             raise
         except BaseException:
-            await self._use_cache(self._delete(self.marker_key))
+            await self._cache("delete", self.marker_key)
             if writer:
                 await self._release(writer)
             raise
         if writer and not await self._release(writer) and is_stored:
-            await self._use_cache(self._delete(self.key))
+            await self._cache("delete", self.key)
         return value
 
     async def _computed(self) -> Any:
-        computation = _Computation(self.lock_name)
-        outer = (each for each in _computations.get() if each.is_running)
-        _computations.set((*outer, computation))
+        outer = _computations.get()
+        _computations.set((*outer, self))
+        self.computes = True
         try:
             value = self.default() if callable(self.default) else self.default
             if self.calls.is_async and inspect.isawaitable(value):
                 value = await value
         finally:
-            computation.is_running = False
+            self.computes = False
+            _computations.set(outer)
         if inspect.iscoroutine(value):
             value.close()  # this avoids the warning that it was never awaited
             raise TypeError(
@@ -371,7 +375,7 @@ class Miss:
 
     def _refuse_recursion(self) -> None:
         for each in _computations.get():
-            if each.name == self.lock_name and each.is_running:
+            if each.lock_name == self.lock_name and each.computes:
                 raise LockError(
                     f"The computation of {short_repr(self.key)} asks for its own value, so it "
                     "would wait for itself. Call the function that computes it instead.",
@@ -380,7 +384,7 @@ class Miss:
 
     async def _store(self, marker: str, value: Any) -> bool:
         """Store the value, and return whether it was not invalidated meanwhile."""
-        if not await self._has_mark(marker):
+        if await self._cache("get", self.marker_key, None) != marker:
             return False
         stored = value
         seconds = self.limits.timeout
@@ -388,37 +392,19 @@ class Miss:
         if seconds is not None and (stale or seconds % 1):
             stored = [WITH_EXPIRY, time.time() + seconds, value]
             seconds = math.ceil(seconds + stale)  # some caches ignore fractions of a second
-        await self._call(self.cache, "set", self.key, stored, seconds, self.version)
-        is_valid = await self._has_mark(marker)
-        await self._delete(self.marker_key if is_valid else self.key)
+        await self._cache("set", self.key, stored, seconds)
+        is_valid = bool(await self._cache("get", self.marker_key, None) == marker)
+        await self._cache("delete", self.marker_key if is_valid else self.key)
         return is_valid
 
-    # Use the cache
-
-    async def _use_cache(self, steps: Coroutine[Any, Any, T]) -> T | None:
-        """Use the cache unless its server is away. Each attempt would take a timeout."""
-        if self._is_cache_away:
-            steps.close()
-            return None
-        try:
-            return await steps
-        except _UnreachableError as error:
-            self._log("Cache not reached", error)
-            return None
-
-    async def _read(self) -> Found | None:
-        return found_in(await self._call(self.cache, "get", self.key, MISSING, self.version))
-
-    async def _mark(self, marker: str) -> None:
-        args = self.marker_key, marker, MARKER_TIMEOUT_SECONDS, self.version
-        await self._call(self.cache, "set", *args)
-
-    async def _has_mark(self, marker: str) -> bool:
-        found = await self._call(self.cache, "get", self.marker_key, None, self.version)
-        return bool(found == marker)
-
-    async def _delete(self, key: str) -> None:
-        await self._call(self.cache, "delete", key, self.version)
+    async def _cache(self, method: str, *args: Any) -> Any:
+        """Call the cache, unless its server is away. Each attempt would take a timeout."""
+        if not self._is_cache_away:
+            try:
+                return await self._call(self.cache, method, *args, self.version)
+            except _UnreachableError as error:
+                self._log("Cache not reached", error)
+        return MISSING
 
     async def _call(self, target: Any, method: str, *args: Any) -> Any:
         """Call a method of a lock or of the cache."""
@@ -436,17 +422,11 @@ class Miss:
             logger.warning("%s: key=%r error=%s", event, self.key, error_text(error))
 
 
-class _Computation:
-    """A computation that runs. Code that outlives it can still have its context."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.is_running = True
-
-
-_computations: ContextVar[tuple[_Computation, ...]] = ContextVar(
+_computations: ContextVar[tuple[Miss, ...]] = ContextVar(
     "django_redislock_computations", default=()
 )
+"""The computations that have called this code. Code that outlives them still has their context, so
+each knows whether it runs."""
 
 
 def _lock_name(alias: str, key: str, version: int | None) -> str:

@@ -17,7 +17,6 @@ from .cache_miss import (
     Miss,
     SyncCalls,
     found_in,
-    is_unreachable,
     marker_key,
     run_sync,
 )
@@ -44,13 +43,12 @@ def get_or_set(
     options: Mapping[str, Any],
 ) -> Any:
     """Return a value of a cache; see `LockManager.get_or_set`."""
+    stored = MISSING
+    failure = None
     try:
         stored = caches[cache].get(key, MISSING, version)
     except Exception as error:
-        if not is_unreachable(error):
-            raise
-        miss = Miss(SyncCalls(), manager, key, default, timeout, cache, version, options)
-        return run_sync(miss.without_cache(error))
+        failure = error
     # This answers most hits without another call.
     if stored is not MISSING and (type(stored) is not list or len(stored) != 3):
         return stored
@@ -58,7 +56,7 @@ def get_or_set(
     if found and found.is_fresh:
         return found.value
     miss = Miss(SyncCalls(), manager, key, default, timeout, cache, version, options)
-    return run_sync(miss.get(found))
+    return run_sync(miss.get(found, failure))
 
 
 async def aget_or_set(
@@ -71,18 +69,17 @@ async def aget_or_set(
     options: Mapping[str, Any],
 ) -> Any:
     """Async version of `get_or_set()`."""
+    stored = MISSING
+    failure = None
     try:
         stored = await caches[cache].aget(key, MISSING, version)
     except Exception as error:
-        if not is_unreachable(error):
-            raise
-        miss = Miss(AsyncCalls(), manager, key, default, timeout, cache, version, options)
-        return await miss.without_cache(error)
+        failure = error
     found = found_in(stored)
     if found and found.is_fresh:
         return found.value
     miss = Miss(AsyncCalls(), manager, key, default, timeout, cache, version, options)
-    return await miss.get(found)
+    return await miss.get(found, failure)
 
 
 class CachedFunction(Generic[P, R]):

@@ -27,6 +27,8 @@ SLOTS = 1024
 class Slot(ctypes.Structure):
     """A lock that a pool process holds, or is about to acquire."""
 
+    pid: int
+
     _fields_ = (
         ("pid", ctypes.c_int),  # 0 if the slot is free
         ("timeout", ctypes.c_double),
@@ -34,6 +36,11 @@ class Slot(ctypes.Structure):
         ("alias", ctypes.c_char * 512),
         ("name", ctypes.c_char * 513),  # the maximum length and a zero
     )
+
+    def leave(self) -> None:
+        """Free the slot, unless another process took it, too."""
+        if self.pid == os.getpid():
+            self.pid = 0
 
 
 slots: Any = ()
@@ -49,15 +56,15 @@ def create(**_: Any) -> None:
     slots, _worker_pid = (Slot * SLOTS).from_buffer(memory), os.getpid()
 
 
-def show(alias: str, name: str, timeout: float, at_least_for: float) -> Slot | None:
+def show(alias: str, name: str, timeout: float, at_least_for: float) -> Slot:
     """Show a lock that a pool process is about to acquire.
 
     Returns:
-        The slot of the lock, whose `pid` must be set to 0 afterwards. It is None outside pool
+        The slot of the lock, to `leave()` afterwards. It is a slot of no board outside pool
         processes, or if all slots are used.
     """
     if os.getppid() != _worker_pid:
-        return None
+        return Slot()
     pid = os.getpid()
     for offset in range(SLOTS):
         # Two processes that search at the same time begin with different slots.
@@ -67,4 +74,4 @@ def show(alias: str, name: str, timeout: float, at_least_for: float) -> Slot | N
             slot.alias, slot.name = alias.encode()[:512], name.encode()
             slot.pid = pid  # last, because the worker may look at any time
             return slot
-    return None
+    return Slot()

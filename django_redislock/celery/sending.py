@@ -21,7 +21,7 @@ from django_redislock.lock_types.signal_dispatch import send
 from django_redislock.lock_types.stored_task import Outbox, store
 from django_redislock.signals import task_replaced
 from django_redislock.snapshots import Holding
-from django_redislock.tasks.conflict import Conflict
+from django_redislock.tasks.conflict import Conflict, warn_once
 from django_redislock.tasks.deliveries import (
     SENT_ANYWAY,
     WHEN_SENT,
@@ -60,9 +60,6 @@ logger = logging.getLogger("django_redislock")
 
 FOLLOWER_OPTIONS = ("link", "link_error", "chord", "chain", "group_id", "reply_to")
 """Options by which other tasks depend on the result of this message."""
-
-_warned: set[str] = set()
-"""The names of the tasks for which it was logged that their own lock refuses their next run."""
 
 MIN_EXPIRY_SECONDS = 0.001
 """A message that has expired already. 0 means that it does not expire."""
@@ -445,11 +442,9 @@ class Sending:
 
     def _warn_if_inside(self, holder: str) -> None:
         """Log once that a task which schedules its own next run is refused by its own lock."""
-        name = self.task.name
-        if self.is_inside and executed_message(holder) and name not in _warned:
-            _warned.add(name)
-            logger.warning(
+        if self.is_inside and executed_message(holder):
+            warn_once(
                 "Task cannot send itself while it runs, because its own lock refuses the next"
                 " one: task=%s name=%r mode=%s",
-                *(self.conflict.call, self.name, self.single.options.mode),
+                *(self.task.name, self.name, self.single.options.mode),
             )

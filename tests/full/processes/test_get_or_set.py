@@ -78,7 +78,7 @@ def test_one_of_200_callers_in_4_processes_computes(code):
         for child in (first, *others):
             count, delay, errors = child.expect("ended").split(maxsplit=2)
             assert (int(count), errors) == (THREADS, "[]")
-            assert float(delay) < 2  # alone on two cores it is 0.2
+            assert float(delay) < 60  # it is 0.1, but not on a busy machine
 
 
 def test_the_waiters_of_a_killed_process_compute_once():
