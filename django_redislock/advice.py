@@ -73,12 +73,25 @@ def advice(info: LockInfo | None, clock: Callable[[datetime], str]) -> Advice:
         return Advice(HANDOVER.code, str(HANDOVER.meaning), _("A release has no effect."))
     head, reason = _answer(info, clock)
     if info.kind == "quorum":
-        reason = sentences([reason, quorum_text()])
+        reason = join_sentences([reason, quorum_text()])
     return Advice(state_of_holding(primary).code, head, reason, *_next_step(primary))
 
 
 def quorum_text() -> str:
     return _("A quorum lock stays held until a majority of its servers have released it.")
+
+
+def deadlock_text(count: int) -> str:
+    """Return what a deadlock of so many waiters means, and what to do: nothing for none."""
+    text = ngettext(
+        "The waiter holds this lock itself, so it waits until it gives up or its lease expires. "
+        "End its process or task, and see where its code acquires the lock twice.",
+        "Each of %(count)d waits for a lock that the next one holds, so all wait until one of "
+        "them gives up or loses its lease. End one of their processes or tasks, and let all code "
+        "acquire these locks in the same order.",
+        count,
+    )
+    return text % {"count": count} if count else ""
 
 
 def _next_step(holding: Holding) -> tuple[str, str]:
@@ -146,7 +159,7 @@ def _queued(holding: Holding, queued: QueuedTask, clock: Callable[[datetime], st
         _("The queue lock expires in %(left)s, if the task has not started by then.") % values,
         str(QUEUED.release),
     ]
-    return _("Queued: the task has not started."), sentences(texts)
+    return _("Queued: the task has not started."), join_sentences(texts)
 
 
 def _eta_text(holding: Holding, eta: datetime, clock: Callable[[datetime], str]) -> str:
@@ -256,7 +269,7 @@ def _unrenewed(holders: Sequence[Holding]) -> Answer:
     return head, text % values
 
 
-def sentences(texts: Iterable[str]) -> str:
+def join_sentences(texts: Iterable[str]) -> str:
     """Join whole sentences, as each language does. Empty ones are left out."""
     joined = ""
     for text in filter(None, texts):

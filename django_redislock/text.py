@@ -3,7 +3,7 @@
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from fnmatch import translate
 from functools import lru_cache
@@ -97,6 +97,13 @@ def clock_text(moment: datetime, now: datetime | None = None) -> str:
     """Return the time of day in Django's current time zone, with the date if it is not today."""
     local, today = localtime(moment), localtime(now or datetime.now(UTC)).date()
     return f"{local:%H:%M:%S}" if local.date() == today else f"{local:%Y-%m-%d %H:%M:%S}"
+
+
+def some(texts: Iterable[str], limit: int = 3) -> str:
+    """Return the first texts and how many more there are, or a dash if there are none."""
+    every = [*texts]
+    more = len(every) - limit
+    return ", ".join(every[:limit]) + (f" (+{more})" if more > 0 else "") or "-"
 
 
 def process_text(holder: "Holder") -> str:

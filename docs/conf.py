@@ -13,7 +13,7 @@ version = release = re.search(
 )[1]
 
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
-exclude_patterns = ["_build"]
+exclude_patterns = ["_build", "evidence/results", "project/architecture.md"]
 myst_heading_anchors = 3
 
 # The API is read from the package itself, which needs its apps to be there.
@@ -49,3 +49,17 @@ nitpick_ignore_regex = [
 
 html_theme = "furo"
 html_title = f"django-redislock {version}"
+
+OUTSIDE = re.compile(
+    r"\]\(([\w./-]*(?:\bresults/\w+|architecture|CONTRIBUTING|SECURITY)\.md)(#[\w-]+)?\)"
+)
+"""A link to a file of the repository that is not a page of the site."""
+
+
+def offer_files(app, docname, source):
+    """Offer such a file as a download."""
+    source[0] = OUTSIDE.sub(r"](path:\1)", source[0])
+
+
+def setup(app):
+    app.connect("source-read", offer_files)

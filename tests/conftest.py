@@ -1,5 +1,6 @@
 import asyncio
 import contextlib
+import gc
 import inspect
 import os
 from collections.abc import Callable, Iterator
@@ -48,6 +49,13 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     names = pyfuncitem._fixtureinfo.argnames
     asyncio.run(pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in names}))
     return True
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish() -> None:
+    # Many tests collect garbage. What was imported until now is not looked through each time.
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -6,11 +6,11 @@ import redis
 
 from django_redislock import LockManager, locks
 from django_redislock.signals import task_skipped
-from django_redislock.testing import EmbeddedServer
 
 from .fake_clock import FakeClock
 from .faults.proxy import Proxy
 from .lock_tools import listening
+from .servers import Node
 
 CORE = "django.core.cache.backends.redis.RedisCache"
 DJANGO_REDIS = "django_redis.cache.RedisCache"
@@ -23,9 +23,9 @@ def manager() -> LockManager:
 
 
 @pytest.fixture
-def own_server() -> Iterator[EmbeddedServer]:
+def own_server() -> Iterator[Node]:
     """A server that the test may stop, flush or reconfigure."""
-    with EmbeddedServer() as server:
+    with Node() as server:
         yield server
 
 
@@ -35,7 +35,7 @@ def either_backend(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def own_redis(own_server: EmbeddedServer) -> Iterator[redis.Redis]:
+def own_redis(own_server: Node) -> Iterator[redis.Redis]:
     """`own_server` as an observer sees it."""
     with redis.Redis.from_url(own_server.url, decode_responses=True) as client:
         yield client
@@ -61,7 +61,7 @@ def own_locks(alias_on, own_server) -> LockManager:
 @pytest.fixture
 def three_servers(settings) -> Iterator[list[str]]:
     """Aliases of three servers."""
-    with EmbeddedServer() as second, EmbeddedServer() as third:
+    with Node() as second, Node() as third:
         for alias, server in (("second", second), ("third", third)):
             cache = {**settings.CACHES["default"], "LOCATION": server.url}
             settings.CACHES = {**settings.CACHES, alias: cache}

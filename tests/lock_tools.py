@@ -23,8 +23,8 @@ from django.dispatch import Signal
 from django_redislock.engine.renewer import Renewer, thread_renewer
 from django_redislock.lock_types.acquisition import AcquireCall
 from django_redislock.manager import LockManager
-from django_redislock.testing import EmbeddedServer
 
+from .servers import Node
 from .tools import wait_until
 
 T = TypeVar("T")
@@ -248,7 +248,7 @@ def interrupt_at(step: int, began: CodeType, *files: str) -> Iterator[list[str]]
 
 
 @contextlib.contextmanager
-def hanging(server: EmbeddedServer) -> Iterator[None]:
+def hanging(server: Node) -> Iterator[None]:
     """The server neither reads nor answers."""
     os.kill(server.pid, signal.SIGSTOP)
     try:

@@ -36,21 +36,23 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 from redis.exceptions import RedisError
 
-from .. import validators
-from ..advice import quorum_text, sentences
+from .. import sentences, validators
+from ..advice import join_sentences, quorum_text
 from ..lock_state import is_queued, state_of_holding
 from ..manager import LockManager, locks
 from ..models import ActiveLock
 from ..names import check_name
-from ..snapshots import Holding
-from ..text import error_text, printable
+from ..snapshots import Holding, Waiter
+from ..text import error_text, printable, task_text
 from . import columns, dashboard, holders, lock_page
 from .addresses import URL_PREFIX, page_address, unquote_name
 from .changelist import FILTERS, LockChangeList, LockPaginator, checked
-from .holders import HolderCheck, ShownHolder
+from .holders import HolderCheck, ShownHolder, left_out_texts, names_of
 from .queryset import LockQuerySet
+from .queue_entries import NOT_REMOVED, REMOVED, REMOVING, QueueEntry
 from .reading import UNREADABLE, aliases_of, read_locks, shown_aliases
 from .tasks import ForeignTaskError, can_be_revoked, revoke, shown_task
+from .themes import theme
 
 logger = logging.getLogger("django_redislock")
 
@@ -155,7 +157,8 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
     def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
         if request.method == "POST":
             self._require_release(request)
-        context = {"title": capfirst(self.opts.verbose_name_plural), **(extra_context or {})}
+        title = capfirst(self.opts.verbose_name_plural)
+        context = {"title": title, "redislock_theme": theme(), **(extra_context or {})}
         return super().changelist_view(request, context)
 
     # One lock
@@ -180,7 +183,7 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         if not matches(row):
             raise PermissionDenied
         failed = [(each.name, each.error) for each in aliases_of(request) if each.error]
-        failures = [holders.failure_text(*each) for each in failed]
+        failures = [sentences.failure_text(*each) for each in failed]
         if not (details.info or details.events):
             text = _("“%(name)s” is not locked now.")
             if failures and "using" not in request.GET:
@@ -189,10 +192,13 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
             return HttpResponseRedirect(self._list_url())
         if details.alias != manager.alias:  # an alias that cannot be read may have the lock, too
             self._warn(request, *failures)
+        waits = lock_page.waits(details, matches)
         details = lock_page.add_shares(row, details, others)
         may_release = self._may_release(request)(row)
         context = {
             **lock_page.context(request, self.admin_site, details, row, may_release),
+            **waits,
+            "using": row.elsewhere,
             "title": str(row),
             "original": row,
             # It can be read once, by whichever place of the links is drawn first.
@@ -212,7 +218,8 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         matches = self._visible(request).matches
         shown = [each for each in settings.CACHES if matches(ActiveLock.of(name, each, None))]
         if len(shown) < len(settings.CACHES):
-            heads = starmap(holders.log_head, product(holders.LOG_EVENTS, shown))
+            events = *sentences.LOG_EVENTS, REMOVING, REMOVED, NOT_REMOVED
+            heads = starmap(sentences.log_head, product(events, shown))
             conditions = (Q(change_message__startswith=head) for head in heads)
             entries = entries.filter(reduce(or_, conditions, Q(pk=None)))
         pages = Paginator(entries, 100)
@@ -241,11 +248,12 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         pages = {
             "release": self.admin_site.admin_view(self.release_view),
             "revoke": self.admin_site.admin_view(self.revoke_view),
+            "remove": self.admin_site.admin_view(self.remove_view),
             "dashboard": self.admin_site.admin_view(self.dashboard_view),
         }
         # Each log entry must be durable before its lock is released, so ATOMIC_REQUESTS must not
         # put the whole view into one transaction, whichever database has the log.
-        for name, alias in product(("release", "revoke"), connections):
+        for name, alias in product(("release", "revoke", "remove"), connections):
             pages[name] = transaction.non_atomic_requests(using=alias)(pages[name])
         own = [path(f"{page}/", view, name=f"{URL_PREFIX}{page}") for page, view in pages.items()]
         return [*own, *super().get_urls()]
@@ -272,7 +280,7 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
             rows = filter(self._may_release(request), matching)
             shown = [each for row in rows for each in holders.shown_holders(row)]
             failures = read_locks(request, self.list_max).failures
-            return self._ask(request, shown, [holders.failure_text(*each) for each in failures])
+            return self._ask(request, shown, [sentences.failure_text(*each) for each in failures])
         shown = ShownHolder.parse(request.POST.get("seen", ""))
         if "confirmed" not in request.POST:
             return self._ask(request, shown)
@@ -294,18 +302,18 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         if not check.held:
             self._warn(request, *notes, _("Nothing to release."))
             return self._back(request, check)
-        notes = [*notes, *holders.left_out_texts(check)]
+        notes = [*notes, *left_out_texts(check)]
         states = list(dict.fromkeys(state_of_holding(holding) for _shown, holding in check.held))
         return self._page(
             request,
             "release_confirmation",
-            title=_("Release locks"),
+            title=ngettext("Release lock", "Release locks", len(check.rows)),
             held=check.rows,
             states=states,
             is_running=any(state.code not in ("cooldown", "queued") for state in states),
             several_aliases=len(locks.everywhere()) > 1,
             changes=check.changed,
-            queues=holders.queue_texts(check),
+            queues=sentences.queue_texts(check.waiters),
             notes=[*notes, quorum_text()] if check.has_quorum else notes,
             release_max=self.release_max,
             reason_max=validators.MAX_REASON_CHARACTERS,
@@ -322,14 +330,17 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
             user, alias = request.user.get_username(), holder.manager.alias
             fields = (holder.name, alias, user, holding.fence_token)
             try:
-                entry = self._log(request, holder, holding, holders.REQUESTED)
+                text = sentences.log_text(holder.using, holding, sentences.REQUESTED)
+                entry = self._log(request, holder.name, text)
             except LOG_ERRORS as error:
                 logger.exception(
                     "Lock not force-released in the admin, because the log of admin actions cannot"
                     " be written: name=%r using=%r user=%r fence_token=%d",
                     *fields,
                 )
-                self.message_user(request, holders.unlogged_text(rest, error), messages.ERROR)
+                self.message_user(
+                    request, sentences.unlogged_text(names_of(rest), error), messages.ERROR
+                )
                 break
             logger.warning(
                 "Force-releasing a lock in the admin: name=%r using=%r user=%r fence_token=%d",
@@ -340,30 +351,29 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
                     holder.name, holding.stored_token, by=request.user, reason=reason
                 )
             except RedisError as error:
-                self._warn(request, holders.failure_text(alias, error, is_release=True))
+                self._warn(request, sentences.failure_text(alias, error, is_release=True))
                 check.unconfirmed += rest
                 break
-            event = holders.RELEASED if found else holders.NOT_RELEASED
-            self._complete(entry, holders.log_text(holder, holding, event))
+            event = sentences.RELEASED if found else sentences.NOT_RELEASED
+            self._complete(entry, sentences.log_text(holder.using, holding, event))
             if found:
                 released.append(holder)
             else:
                 check.changed.append((holder, None))
         if released or not check.unconfirmed:
             level = messages.SUCCESS if released else messages.WARNING
-            self.message_user(request, holders.released_text(released), level)
+            self.message_user(request, sentences.released_text(names_of(released)), level)
         if check.unconfirmed:
-            self._warn(request, holders.unconfirmed_text(check.unconfirmed))
+            self._warn(request, sentences.unconfirmed_text(names_of(check.unconfirmed)))
         if released and check.has_quorum:
             self._warn(request, quorum_text())
         return self._back(request, check)
 
-    def _log(self, request: HttpRequest, holder: ShownHolder, holding: Holding, event: str) -> Any:
+    def _log(self, request: HttpRequest, name: str, text: str) -> Any:
         """Write an entry to the log of admin actions, in a transaction of its own or, if somebody
         has opened one already, a savepoint."""
         with transaction.atomic(using=router.db_for_write(_log_model())):
-            text = holders.log_text(holder, holding, event)
-            return self.log_change(request, ActiveLock(name=holder.name), text)
+            return self.log_change(request, ActiveLock(name=name), text)
 
     def _complete(self, entry: Any, text: str) -> None:
         """Write to the entry what was done. Without that, it still says what was requested."""
@@ -417,7 +427,8 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         task_id, task_name = holding.holder.task_id or "", holding.holder.task_name or ""
         task, terminate = printable(f"{task_name}[{task_id}]"), not is_queued(holding)
         try:
-            entry = self._log(request, holder, holding, holders.REVOKING)
+            text = sentences.log_text(holder.using, holding, sentences.REVOKING)
+            entry = self._log(request, holder.name, text)
             logger.warning(
                 "Revoking a task in the admin: task=%s name=%r using=%r user=%r fence_token=%d"
                 " terminate=%s",
@@ -426,7 +437,9 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
             )
             workers, ended = revoke(task_id, task_name, terminate=terminate)
             result = f"; workers that replied: {workers}"
-            self._complete(entry, holders.log_text(holder, holding, holders.REVOKED, result))
+            self._complete(
+                entry, sentences.log_text(holder.using, holding, sentences.REVOKED, result)
+            )
         except ForeignTaskError as error:
             known_as = printable(str(error))
             logger.warning(
@@ -434,7 +447,7 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
                 " known_as=%s name=%r",
                 *(task, known_as, holder.name),
             )
-            self._complete(entry, holders.log_text(holder, holding, holders.NOT_REVOKED))
+            self._complete(entry, sentences.log_text(holder.using, holding, sentences.NOT_REVOKED))
             level = messages.ERROR
             text = _(
                 "Not revoked: a worker knows the task %(task)s as %(known)s, so the record of the "
@@ -454,16 +467,70 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
             ) % {"task": printable(task_id), "count": workers}
             if terminate and not ended:
                 not_ended = _("No worker that replied runs the task, so no process was ended.")
-                text = sentences([text, not_ended])
+                text = join_sentences([text, not_ended])
         self.message_user(request, text, level)
+
+    # Removal from a queue
+
+    @with_unavailable_page
+    def remove_view(self, request: HttpRequest) -> HttpResponse:
+        """Confirm (POST), then remove (POST with `confirmed`) a task from the queue of a lock."""
+        self._require_release(request)
+        if request.method != "POST":
+            return HttpResponseRedirect(self._list_url())
+        entry = QueueEntry.parse(request.POST)
+        row = ActiveLock.of(entry.name, entry.manager.alias, entry.manager.get(entry.name))
+        if not self._may_release(request)(row):
+            raise PermissionDenied
+        address = self._address("change", entry.name, using=entry.using)
+        waiter = entry.waiter()
+        if waiter is None:
+            self._warn(request, _("Not removed: the task does not wait any more."))
+            return HttpResponseRedirect(address)
+        if "confirmed" in request.POST:
+            self._remove(request, entry, waiter)
+            return HttpResponseRedirect(address)
+        return self._page(
+            request,
+            "remove_confirmation",
+            title=_("Remove task"),
+            entry=entry,
+            waiter=waiter,
+            lock_url=address,
+        )
+
+    def _remove(self, request: HttpRequest, entry: QueueEntry, waiter: Waiter) -> None:
+        task = task_text(waiter)
+        try:
+            logged = self._log(request, entry.name, entry.log_text(waiter, REMOVING))
+        except LOG_ERRORS as error:
+            logger.exception(
+                "Task not removed in the admin, because the log of admin actions cannot be"
+                " written: task=%s name=%r",
+                *(task, entry.name),
+            )
+            text = _("Not removed, because the admin log cannot be written (%(error)s).")
+            self.message_user(request, text % {"error": type(error).__name__}, messages.ERROR)
+            return
+        logger.warning(
+            "Removing a task from a queue in the admin: task=%s name=%r using=%r user=%r",
+            *(task, entry.name, entry.manager.alias, request.user.get_username()),
+        )
+        if not entry.remove():
+            self._complete(logged, entry.log_text(waiter, NOT_REMOVED))
+            self._warn(request, _("Not removed: the task does not wait any more."))
+            return
+        self._complete(logged, entry.log_text(waiter, REMOVED))
+        text = _("Removed the task %(task)s from the queue.") % {"task": task}
+        self.message_user(request, text, messages.SUCCESS)
 
     # Pages
 
     def _back(self, request: HttpRequest, check: HolderCheck) -> HttpResponse:
         """Return to the list, with a message about each holder that was left out."""
-        self._warn(request, *holders.left_out_texts(check))
+        self._warn(request, *left_out_texts(check))
         if check.changed:
-            self._warn(request, holders.skipped_text([each for each, _now in check.changed]))
+            self._warn(request, sentences.skipped_text(each.name for each, _now in check.changed))
         return HttpResponseRedirect(self._list_url(request.GET.urlencode()))
 
     def _warn(self, request: HttpRequest, *texts: str) -> None:
@@ -482,7 +549,7 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
             "unavailable",
             status=503,
             title=_("Locks are not available"),
-            error=holders.failure_text(alias, error),
+            error=sentences.failure_text(alias, error),
             others=[each for each in others if each != alias],
         )
 
@@ -494,7 +561,8 @@ class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
             **self.admin_site.each_context(request),
             "opts": self.opts,
             "media": self.media,
-            "has_plain_breadcrumbs": django.VERSION < (6, 1),
+            "has_plain_breadcrumbs": django.VERSION < (6, 1) and theme() == "django",
+            "redislock_theme": theme(),
             **context,
         }
         template_name = f"{columns.TEMPLATES}/{template}.html"

@@ -22,13 +22,16 @@ from ..backends import servers
 from ..lock_state import STATES, process_of
 from ..manager import KINDS, locks
 from ..models import ActiveLock
+from ..sentences import failure_text
 from ..snapshots import Holding
 from ..text import printable
 from . import columns
 from .addresses import page_address
-from .holders import failure_text
 from .queryset import LockQuerySet
 from .reading import read_locks, shown_aliases
+from .themes import theme
+
+STATES_TEMPLATE = "admin/django_redislock/activelock/states.html"
 
 MAX_CHOICES = 30  # hosts or tasks that a filter offers
 
@@ -85,7 +88,10 @@ class Kind(LockFilter):
 class State(LockFilter):
     title = pgettext_lazy("of a lock", "state")
     parameter_name = "state"
-    template = "admin/django_redislock/activelock/states.html"
+    # Jazzmin makes a select box of each filter.
+    template = property(
+        lambda self: "admin/filter.html" if theme() == "jazzmin" else STATES_TEMPLATE
+    )
     known = tuple((state.code, state.label) for state in STATES.values())
     value_of = attrgetter("state.code")
 

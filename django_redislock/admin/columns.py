@@ -94,13 +94,13 @@ CHECKBOX = _column("checkbox", SafeString('<input type="checkbox" id="action-tog
 COLUMNS = (
     _column("name", _("name")),
     _column("state", pgettext_lazy("of a lock", "state")),
-    _column("lease", pgettext_lazy("of a lock", "lease")),
-    _column("waiters", pgettext_lazy("of a lock", "waiters")),
-    _column("age", pgettext_lazy("of a lock", "age")),
     _column("holder", pgettext_lazy("of a lock", "holder")),
+    _column("waiters", pgettext_lazy("of a lock", "waiters")),
+    _column("lease", pgettext_lazy("of a lock", "lease")),
+    _column("age", pgettext_lazy("of a lock", "age")),
     _column("task", pgettext_lazy("of a lock", "task")),
 )
-"""The columns, those about problems before those about identity."""
+"""The columns. The first four answer who holds the lock, and fit a narrow screen."""
 
 ALIAS = _column("using", _("cache alias"))
 """The column that is shown if there are several cache aliases."""

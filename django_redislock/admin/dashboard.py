@@ -1,15 +1,17 @@
-"""The dashboard: recent holders and waiters, and how often each event happened."""
+"""The dashboard: recent holders and waiters, and how often each event happened.
+
+It is made in three steps: `read()` asks Redis, `rank()` decides what is shown, and `context()`
+presents it.
+"""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from functools import cache
 from heapq import nlargest
 from operator import attrgetter
-from statistics import median
-from threading import Timer
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,7 +19,7 @@ from django.contrib.admin import AdminSite
 from django.http import HttpRequest
 from django.utils import timezone
 
-from .. import clock
+from ..advice import deadlock_text
 from ..backends import servers
 from ..conf import conf
 from ..engine import history
@@ -28,6 +30,7 @@ from ..manager import LockManager, locks
 from ..models import ActiveLock
 from ..snapshots import Event, Holding, LockInfo, Rates
 from ..text import age, printable, read_at
+from ..waits import Dependency, read_dependencies
 from .queryset import LockQuerySet
 from .reading import aliases_of, shown_aliases
 from .tasks import result_links
@@ -40,159 +43,177 @@ MAX_CONTENDED = 20  # locks that are listed with their waiters
 MAX_PROCESSES = 10  # that are listed: first those with the most stale locks
 MAX_NAMES = 100  # of the locks of each
 MAX_READ = 1000  # locks: those whose leases end first
-MAX_EVENTS = 12_000  # of each stream. By default, no stream has more
+MAX_MENTIONED = 1000  # other locks that are read, because of their events
+MAX_EVENTS = 3000  # of each stream. To read and parse so many takes 0.1 s of CPU
 MAX_PROBLEMS = 10  # that are listed: the latest
 PROBLEMS = ("expired", "forced", "lost", "killed")  # outcomes
 RATE_PIXELS = 64  # the height of one series with its heading
 
-MIN_KEPT_EVENTS = 2000
-"""From this number on, events are kept for the next request. To read and parse a full history of
-30,000 events takes a second of CPU."""
 
-KEPT_SECONDS = 2.0
-MAX_KEPT = 4
-"""How long such events are kept, and of how many pages."""
-
-_kept: dict[tuple[object, ...], tuple[float, Recent]] = {}
+# Reading
 
 
-def context(
-    request: HttpRequest, site: AdminSite, manager: LockManager, visible: LockQuerySet
-) -> dict[str, Any]:
-    """Return what the template of the page shows, of the locks that the user may see."""
-    windows = {str(each): each for each in WINDOWS_MINUTES}
-    minutes = windows.get(request.GET.get("minutes", ""), WINDOWS_MINUTES[1])
-    aliases = aliases_of(request)
-    for each in aliases:
-        if each.error and each.name == manager.alias:
-            raise each.error
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """What was read of one cache alias: of the locks that the user may see."""
+
+    now: datetime  # by the clock of the server
+    since: datetime  # the beginning of the chosen period
+    total: int  # how many locks are active
+    is_complete: bool  # whether all active locks were read
+    infos: dict[str, LockInfo]  # by name
+    events: list[Event]  # of the period, and problems of an hour. The latest come first
+    recent: Recent  # how far back the events go
+    rates: Rates  # of all locks
+    deadlock: list[Dependency]
+
+
+def read(manager: LockManager, visible: LockQuerySet, minutes: int) -> Snapshot:
     page = manager.page(stop=MAX_READ)
-    recent = _recent(manager, minutes)
     rates = manager.rates()
-    read_times = [read_at(info.first) for info in page.infos if info.first]
-    # By the clock of the server. Without a lock, only its minute is known, from the rates.
-    minute = rates.minutes[-1]
-    local_now = min(max(datetime.now(UTC), minute), minute + timedelta(minutes=1))
-    now = read_times[0] if read_times else local_now
-    since = now - timedelta(minutes=minutes)
-    held = {info.name: info for info in page.infos}
-
-    @cache
-    def shows(name: str) -> bool:
-        info = held.get(name)
-        return not visible.tests or visible.matches(ActiveLock.of(name, manager.alias, info))
-
-    infos = {name: info for name, info in held.items() if shows(name)}
-    events = [event for event in recent.events if shows(event.name)]
-    # If only some of the locks were read, more can have waiters, be stale or be visible.
-    or_more = "+" if page.total > len(held) else ""
-    events_of: dict[str, list[Event]] = defaultdict(list)
-    for event in events:
-        if event.at >= since:
-            events_of[event.name].append(event)
-    names = dict.fromkeys([*infos, *events_of])
-    activities = [figures(name, events_of[name], infos.get(name), since, now) for name in names]
-    drawn = nlargest(MAX_DRAWN, activities, key=attrgetter("busy"))
-    contended = (lock for lock in activities if any(lock.contention))
-    waited_for = nlargest(MAX_CONTENDED, contended, key=attrgetter("contention"))
-    if or_more:  # read at least the locks that the page names
-        missing = manager.get_many({lock.name for lock in (*drawn, *waited_for)} - infos.keys())
-        fresh = {
-            name: figures(name, events_of[name], info, since, now)
-            for name, info in missing.items()
-        }
-        drawn = [fresh.get(lock.name, lock) for lock in drawn]
-        waited_for = [fresh.get(lock.name, lock) for lock in waited_for]
-    start = rates.minutes[0]
-    problems = [event for event in events if event.outcome in PROBLEMS and event.at >= start]
-    listed_problems = problems[:MAX_PROBLEMS]
-    return {
-        "minutes": minutes,
-        "windows": WINDOWS_MINUTES,
-        "now": now,
-        "aliases": shown_aliases(request, visible),
-        "alias": manager.alias,
-        "using": "" if manager.alias == locks.alias else manager.alias,
-        "total": len(infos) if visible.tests else page.total,
-        "waiting": sum(info.waiters for info in infos.values()),
-        "stale_locks": sum(state_of(info) is STALE for info in infos.values()),
-        "or_more": or_more,
-        "troubles": listed_problems,
-        "more_troubles": len(problems) - len(listed_problems),
-        "links": result_links(site, request, {each.holder.task_id for each in listed_problems}),
-        "chart": chart(drawn, since, now, recent.complete_since) if drawn else None,
-        "busiest": drawn,
-        "less_busy": len(activities) - len(drawn),
-        "processes": by_process(infos.values()),
-        "contended": waited_for,
-        "top_wait": max((lock.longest_wait for lock in waited_for), default=0),
-        # The counts are of all locks, so a user who may not see all locks does not see them.
-        "rates": None if visible.tests else rate_chart(rates),
-        "recent": recent,
-        "is_narrowed": bool(visible.tests),
-        "kept": conf.history,
+    recent = _recent_events(manager, minutes)
+    infos = {info.name: info for info in page.infos}
+    is_complete = page.total <= len(infos)
+    if not is_complete:
+        others = dict.fromkeys(event.name for event in recent.events if event.name not in infos)
+        infos |= manager.get_many([*others][:MAX_MENTIONED])
+    now = _now(page.infos, rates)
+    names = {*infos, *(event.name for event in recent.events)}
+    shown = {
+        name
+        for name in names
+        if visible.matches(ActiveLock.of(name, manager.alias, infos.get(name)))
     }
+    infos = {name: info for name, info in infos.items() if name in shown}
+    return Snapshot(
+        now=now,
+        since=now - timedelta(minutes=minutes),
+        total=len(infos) if visible.tests else page.total,
+        is_complete=is_complete,
+        infos=infos,
+        events=[event for event in recent.events if event.name in shown],
+        recent=recent,
+        rates=rates,
+        deadlock=read_dependencies(manager, infos.values()).deadlock(),
+    )
 
 
-def _recent(manager: LockManager, minutes: int) -> Recent:
-    """Return the events of all locks: of these minutes, and problems of an hour."""
+def _recent_events(manager: LockManager, minutes: int) -> Recent:
+    """Return the events of these minutes, and problems of an hour."""
     if not conf.history:
         return Recent((), None, None)
     server = servers[manager.alias]
-    key = (*server.identity, minutes, conf.history)
-    kept_at, recent = _kept.get(key, (0.0, None))
-    if recent and clock.now() < kept_at + KEPT_SECONDS:
-        return recent
     window, hour = (timedelta(minutes=each + 1) for each in (minutes, history.RATE_MINUTES))
-    recent = run(server.client, history.recent(server.keys, window, hour, MAX_EVENTS))
-    if len(recent.events) >= MIN_KEPT_EVENTS:
-        if len(_kept) >= MAX_KEPT:
-            _kept.clear()
-        _kept[key] = clock.now(), recent
-        forget = Timer(KEPT_SECONDS, _kept.pop, (key, None))  # they take tens of megabytes
-        forget.daemon = True
-        forget.start()
-    return recent
+    return run(server.client, history.recent(server.keys, window, hour, MAX_EVENTS))
 
 
-def figures(
-    name: str, events: list[Event], info: LockInfo | None, since: datetime, now: datetime
-) -> SimpleNamespace:
-    """Return the figures of one lock: of its recent events, and of its present holders."""
+def _now(infos: Sequence[LockInfo], rates: Rates) -> datetime:
+    """Return the time of the server. Without a holder, only its minute is known."""
+    times = [read_at(info.first) for info in infos if info.first]
+    minute = rates.minutes[-1]
+    estimated = min(max(datetime.now(UTC), minute), minute + timedelta(minutes=1))
+    return next(iter(times), estimated)
+
+
+# Ranking
+
+
+@dataclass(frozen=True, slots=True)
+class Activity:
+    """What happened to one lock in the period, and its present holders."""
+
+    name: str
+    events: list[Event]
+    holders: list[Holding]
+    waiters: int
+    waiting_for: float  # seconds. The first of the present waiters has waited longest
+    holds: int
+    held_seconds: float
+    counts: Counter[str]  # of outcomes
+    waits: list[float]  # seconds. An acquisition without a wait does not count
+
+    @property
+    def longest_wait(self) -> float:
+        return max(self.waits, default=0.0)
+
+    @property
+    def total_wait(self) -> float:
+        return sum(self.waits)
+
+    @property
+    def busy(self) -> float:
+        return self.held_seconds + self.total_wait
+
+    @property
+    def contention(self) -> tuple[float, float, int]:
+        """A sort key: first the waits that are not over yet."""
+        refusals = self.counts["refused"] + self.counts["skipped"]
+        return self.waiting_for, self.longest_wait, refusals
+
+    @property
+    def outcomes(self) -> list[Any]:
+        return [(each, self.counts[each.what]) for each in legend(self.counts)]
+
+
+@dataclass(frozen=True, slots=True)
+class Ranking:
+    """What is shown."""
+
+    activities: int  # how many locks did anything
+    busiest: list[Activity]
+    contended: list[Activity]
+    processes: list[SimpleNamespace]
+    problems: list[Event]
+
+
+def rank(snapshot: Snapshot) -> Ranking:
+    events_of: dict[str, list[Event]] = defaultdict(list)
+    for event in snapshot.events:
+        if event.at >= snapshot.since:
+            events_of[event.name].append(event)
+    activities = [
+        activity(name, events_of[name], snapshot)
+        for name in dict.fromkeys([*snapshot.infos, *events_of])
+    ]
+    contended = [lock for lock in activities if any(lock.contention)]
+    start = snapshot.rates.minutes[0]
+    return Ranking(
+        activities=len(activities),
+        busiest=nlargest(MAX_DRAWN, activities, key=attrgetter("busy")),
+        contended=nlargest(MAX_CONTENDED, contended, key=attrgetter("contention")),
+        processes=by_process(snapshot.infos.values()),
+        problems=[e for e in snapshot.events if e.outcome in PROBLEMS and e.at >= start],
+    )
+
+
+def activity(name: str, events: list[Event], snapshot: Snapshot) -> Activity:
+    info = snapshot.infos.get(name)
     holders = current_holds(info)
     running = [holding for holding in holders if not is_queued(holding)]
-    counts = Counter(event.outcome for event in events)
-    counts.update(map(outcome_of, holders))
-    spans = [(event.acquired_at or event.at, min(event.at, now)) for event in events]
-    spans += [(holding.acquired_at, now) for holding in running]
-    held, covered = 0.0, since
-    for start, end in sorted(spans):  # a time with several holders counts once
-        held += max((end - max(start, covered)).total_seconds(), 0)
-        covered = max(covered, end)
-    # Holders that did not wait do not count. Of the present waiters, the first has waited longest.
-    waiters, waiting_for = (info.waiters, info.longest_wait) if info else (0, 0.0)
-    ended = map(attrgetter("waited"), (*events, *holders))
-    waits = [seconds for seconds in (*ended, waiting_for) if seconds > 0]
-    longest = max(waits, default=0.0)
-    return SimpleNamespace(
+    spans = [(event.acquired_at or event.at, min(event.at, snapshot.now)) for event in events]
+    spans += [(holding.acquired_at, snapshot.now) for holding in running]
+    waiting_for = info.longest_wait if info else 0.0
+    waits = [waiting_for, *map(attrgetter("waited"), (*events, *holders))]
+    return Activity(
         name=name,
         events=events,
         holders=holders,
-        waiters=waiters,
+        waiters=info.waiters if info else 0,
         waiting_for=waiting_for,
         holds=sum(map(was_held, events)) + len(running),
-        counts=counts,
-        outcomes=[(each, counts[each.what]) for each in legend(counts)],
-        held_seconds=held,
-        held_percent=100 * held / (now - since).total_seconds(),
-        waits=waits,
-        longest_wait=longest,
-        median_wait=median(waits or [0.0]),
-        total_wait=sum(waits),
-        busy=held + sum(waits),
-        # First the waits that are not over yet.
-        contention=(waiting_for, longest, counts["refused"] + counts["skipped"]),
+        held_seconds=_covered(spans, snapshot.since),
+        counts=Counter([*(event.outcome for event in events), *map(outcome_of, holders)]),
+        waits=[seconds for seconds in waits if seconds > 0],
     )
+
+
+def _covered(spans: Iterable[tuple[datetime, datetime]], since: datetime) -> float:
+    """Return the seconds that spans cover. A time with several holders counts once."""
+    seconds = 0.0
+    for start, end in sorted(spans):
+        seconds += max((end - max(start, since)).total_seconds(), 0)
+        since = max(since, end)
+    return seconds
 
 
 def by_process(infos: Iterable[LockInfo]) -> list[SimpleNamespace]:
@@ -217,10 +238,57 @@ def by_process(infos: Iterable[LockInfo]) -> list[SimpleNamespace]:
     return nlargest(MAX_PROCESSES, processes, key=attrgetter("stale", "count"))
 
 
-def chart(
-    active: Sequence[SimpleNamespace], since: datetime, now: datetime, complete: datetime | None
-) -> SimpleNamespace:
-    """Return the timeline of some locks. The history is complete since `complete`, or always."""
+# Presenting
+
+
+def context(
+    request: HttpRequest, site: AdminSite, manager: LockManager, visible: LockQuerySet
+) -> dict[str, Any]:
+    """Return what the template of the page shows, of the locks that the user may see."""
+    aliases = aliases_of(request)
+    for each in aliases:
+        if each.error and each.name == manager.alias:
+            raise each.error
+    windows = {str(each): each for each in WINDOWS_MINUTES}
+    minutes = windows.get(request.GET.get("minutes", ""), WINDOWS_MINUTES[1])
+    snapshot = read(manager, visible, minutes)
+    ranking = rank(snapshot)
+    infos = snapshot.infos.values()
+    problems = ranking.problems[:MAX_PROBLEMS]
+    return {
+        "minutes": minutes,
+        "windows": WINDOWS_MINUTES,
+        "now": snapshot.now,
+        "aliases": shown_aliases(request, visible),
+        "alias": manager.alias,
+        "using": "" if manager.alias == locks.alias else manager.alias,
+        "total": snapshot.total,
+        "waiting": sum(info.waiters for info in infos),
+        "stale_locks": sum(state_of(info) is STALE for info in infos),
+        # Others can have waiters, be stale or be visible.
+        "or_more": "" if snapshot.is_complete else "+",
+        "deadlock": deadlock_text(len(snapshot.deadlock)),
+        "deadlock_waits": snapshot.deadlock,
+        "troubles": problems,
+        "more_troubles": len(ranking.problems) - len(problems),
+        "links": result_links(site, request, {each.holder.task_id for each in problems}),
+        "chart": chart(ranking.busiest, snapshot),
+        "busiest": ranking.busiest,
+        "less_busy": ranking.activities - len(ranking.busiest),
+        "processes": ranking.processes,
+        "contended": ranking.contended,
+        "top_wait": max((lock.longest_wait for lock in ranking.contended), default=0),
+        # The counts are of all locks, so a user who may not see all locks does not see them.
+        "rates": None if visible.tests else rate_chart(snapshot.rates),
+        "recent": snapshot.recent,
+        "is_narrowed": bool(visible.tests),
+        "kept": conf.history,
+    }
+
+
+def chart(active: Sequence[Activity], snapshot: Snapshot) -> SimpleNamespace | None:
+    """Return the timeline of some locks."""
+    now, since = snapshot.now, snapshot.since
     rows = []
     for lock in active:
         row = Row(printable(lock.name), lock=lock.name)
@@ -231,6 +299,9 @@ def chart(
         if lock.waiting_for:
             row.add_waiter(now - timedelta(seconds=lock.waiting_for), now)
         rows.append(row)
+    if not rows:
+        return None
+    complete = snapshot.recent.complete_since
     if complete and complete > since:  # what is missing is drawn, too
         scale = Scale(since, now)
         return draw(rows, scale, unknown=scale.x(complete))

@@ -8,22 +8,17 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from django.conf import settings
 from django.core.exceptions import BadRequest, PermissionDenied
-from django.utils.translation import gettext as _
-from django.utils.translation import ngettext
-from redis.exceptions import AuthenticationError, NoPermissionError, RedisError
 
-from ..health import unavailable_text
+from .. import sentences
 from ..manager import LockManager, locks
 from ..models import ActiveLock
 from ..names import check_name
 from ..snapshots import Holding
-from ..text import age, error_text, holder_and_task_text, printable, short_duration
 from .reading import UNREADABLE, Failure
 
 
@@ -125,105 +120,11 @@ def check_holders(
     return check
 
 
-# Texts
-
-REQUESTED = "Force-release requested"
-RELEASED = "Force-released"
-NOT_RELEASED = "Not released, because the holder no longer had the lock"
-REVOKING = "Revocation of the task of the holder requested"
-REVOKED = "Revocation of the task of the holder sent"
-NOT_REVOKED = "Task of the holder not revoked, because a worker knows it under another name"
-LOG_EVENTS = (REQUESTED, RELEASED, NOT_RELEASED, REVOKING, REVOKED, NOT_REVOKED)  # in its log
-MAX_NAMES = 5  # of locks in a message
-MAX_QUEUES = 10  # whose first waiter a confirmation names
-
-
-def log_head(event: str, using: str) -> str:
-    """Return the beginning of each entry about an event on a cache alias."""
-    where = f" on {printable(using)}" if using not in ("", locks.alias) else ""
-    return f"{event}{where}. Held by "
-
-
-def log_text(holder: ShownHolder, holding: Holding, event: str, result: str = "") -> str:
-    """Return the text of an entry in the log of admin actions, which is always in English."""
-    return (
-        f"{log_head(event, holder.using)}{holder_and_task_text(holding)}"
-        f" for {short_duration(age(holding))}; fencing token {holding.fence_token}{result}."
-    )
-
-
-def failure_text(alias: str, error: BaseException, *, is_release: bool = False) -> str:
-    text = _("The locks of “%(alias)s” cannot be read: %(error)s")
-    if is_release:
-        text = _("A release on “%(alias)s” failed: %(error)s")
-    if isinstance(error, AuthenticationError | NoPermissionError):  # the server's text is unclear
-        error = RedisError(unavailable_text(alias, error))
-    # A mistake in REDISLOCK_CACHE can be an address with a password.
-    return text % {"alias": error_text(alias), "error": error_text(error)}
+def names_of(holders: Iterable[ShownHolder]) -> list[str]:
+    return [each.name for each in holders]
 
 
 def left_out_texts(check: HolderCheck) -> list[str]:
     """Return why holders are left out of a release."""
-    texts = [failure_text(*each) for each in check.failures]
-    if check.denied:  # their names are not shown
-        text = ngettext(
-            "%(count)d holder was left out, because you may not release its lock.",
-            "%(count)d holders were left out, because you may not release their locks.",
-            check.denied,
-        )
-        texts.append(text % {"count": check.denied})
-    return texts
-
-
-def _facts(holders: Iterable[ShownHolder]) -> dict[str, Any]:
-    """Return the number of locks, and the names of the first."""
-    every = [*dict.fromkeys(printable(each.name) for each in holders)]
-    names = ", ".join(every[:MAX_NAMES])
-    if more := len(every[MAX_NAMES:]):
-        names = _("%(names)s and %(count)d more") % {"names": names, "count": more}
-    return {"count": len(every), "names": names}
-
-
-def queue_texts(check: HolderCheck) -> list[str]:
-    """Return for some of the locks who gets the lock next, and how many wait."""
-    texts = []
-    for (alias, name), count in islice(check.waiters.items(), MAX_QUEUES):
-        first = next(iter(locks.using(alias).queue(name, 1)), None)
-        if first is None:  # it has left the queue
-            continue
-        text = ngettext(
-            "“%(name)s”: next is %(waiter)s, the only waiter.",
-            "“%(name)s”: next is %(waiter)s, the first of %(count)d waiters.",
-            count,
-        )
-        values = {"name": printable(name), "waiter": holder_and_task_text(first), "count": count}
-        texts.append(text % values)
-    if more := max(len(check.waiters) - MAX_QUEUES, 0):
-        text = ngettext(
-            "%(count)d more lock has waiters.", "%(count)d more locks have waiters.", more
-        )
-        texts.append(text % {"count": more})
-    return texts or [_("Nobody waits.")]
-
-
-def skipped_text(changed: Iterable[ShownHolder]) -> str:
-    return _("Skipped (changed after you opened the page): %(names)s") % _facts(changed)
-
-
-def unconfirmed_text(unconfirmed: Iterable[ShownHolder]) -> str:
-    return _("Release not confirmed: %(names)s") % _facts(unconfirmed)
-
-
-def unlogged_text(rest: Iterable[ShownHolder], error: Exception) -> str:
-    text = _("Not released, because the admin log cannot be written (%(error)s): %(names)s")
-    return text % (_facts(rest) | {"error": type(error).__name__})
-
-
-def released_text(released: Iterable[ShownHolder]) -> str:
-    facts = _facts(released)
-    if not facts["count"]:
-        return _("Nothing was released.")
-    if facts["count"] == 1:
-        return _("Released “%(name)s”.") % {"name": facts["names"]}
-    text = ngettext("Released %(count)d lock.", "Released %(count)d locks.", facts["count"])
-    return text % facts
+    texts = [sentences.failure_text(*each) for each in check.failures]
+    return [*texts, *filter(None, [sentences.denied_text(check.denied)])]

@@ -14,20 +14,21 @@ from django.contrib.admin import AdminSite
 from django.http import HttpRequest
 from django.utils.translation import pgettext
 
-from ..advice import advice
+from ..advice import advice, deadlock_text
 from ..conf import conf
 from ..lock_state import current_holds
 from ..manager import LockManager, locks
 from ..models import ActiveLock
 from ..snapshots import Event, Holder, Holding, LockInfo, Waiter
 from ..text import clock_text, process_text, read_at
+from ..waits import chain_of
 from .holders import shown_holders
+from .queue_entries import MAX_WAITERS
 from .reading import Alias, aliases_of, ask_all
 from .tasks import can_be_revoked, result_links, shown_task
 from .timeline import Row, Scale, draw, was_held
 
 MAX_HOLDERS = 50  # that are shown
-MAX_WAITERS = 100
 MAX_EVENTS = 50
 MAX_DRAWN = 20  # holders and events. Of waiters it is half of that
 
@@ -101,6 +102,7 @@ def context(
         "cards": cards,
         "more_holders": len(holders) - len(cards),
         "waiters": lock.waiters,
+        "may_remove": may_release and any(each.is_stored for each in lock.waiters),
         "waiters_have_metadata": any(each.metadata for each in lock.waiters),
         "holds": [each for each in lock.events if was_held(each)],
         "refusals": [each for each in lock.events if not was_held(each)],
@@ -109,6 +111,16 @@ def context(
         "keeps_history": conf.history,
         "seen": json.dumps(shown) if may_release and shown else "",
     }
+
+
+def waits(lock: LockDetails, is_visible: Callable[[ActiveLock], bool]) -> dict[str, Any]:
+    """Return who waits for whom, for the template."""
+    chain, deadlock = chain_of(
+        locks.using(lock.alias),
+        lock.info,
+        lambda info: is_visible(ActiveLock.of(info.name, lock.alias, info)),
+    )
+    return {"chain": chain, "deadlock": deadlock_text(len(deadlock))}
 
 
 def add_shares(

@@ -19,6 +19,7 @@ from ..conf import conf
 from ..manager import LockManager, locks
 from ..models import ActiveLock
 from ..names import search_pattern
+from ..text import read_at
 from .queryset import LockQuerySet
 
 ALIAS_TIMEOUT_SECONDS = 1.0
@@ -106,7 +107,7 @@ class Reading:
     total: int  # how many locks match
     is_complete: bool  # whether no alias has more locks than were read
     failures: list[Failure]
-    at: datetime  # when they were read, by the clock of this machine
+    at: datetime  # when the first of them was read, by the clock of its server
 
 
 def shown_aliases(request: HttpRequest, visible: LockQuerySet) -> list[str]:
@@ -138,7 +139,6 @@ def read_locks(request: HttpRequest, list_max: int) -> Reading:
         return found
     search = request.GET.get(SEARCH_VAR)
     pattern = search_pattern(search) if search else None
-    at = datetime.now(UTC)
     rows: list[ActiveLock] = []
     failures: list[Failure] = []
     total, is_complete, aliases = 0, True, aliases_of(request)
@@ -158,7 +158,7 @@ def read_locks(request: HttpRequest, list_max: int) -> Reading:
         total=total - len(rows) + len(locks_read),
         is_complete=is_complete,
         failures=failures,
-        at=at,
+        at=min([read_at(row.primary) for row in rows if row.primary], default=datetime.now(UTC)),
     )
     request.redislock_reading = found  # type: ignore[attr-defined]
     return found

@@ -18,7 +18,16 @@ from django.utils.functional import Promise
 from django.utils.translation import gettext, pgettext_lazy
 from django.utils.translation import gettext_lazy as _
 
-from ..lock_state import HANDOVER, QUEUED, STALE, state_of_holding
+from ..lock_state import (
+    HANDOVER,
+    HELD,
+    LATE,
+    QUEUED,
+    STALE,
+    STATES,
+    UNRENEWED,
+    state_of_holding,
+)
 from ..snapshots import Event, Holder, Holding
 from ..text import clock_text, printable, process_text, short_duration
 
@@ -26,6 +35,7 @@ ROW_PIXELS = 26
 HEAD_PIXELS = 24  # for the times above the first row
 BAR_PIXELS = (5, 12)  # the top of a bar in its row, and its height
 WAIT_PIXELS = (20, 4)  # the same for a wait, which is drawn below the holds of the same time
+MIDDLE_PIXELS = 9  # the top of a wait in a row without holds
 GAP_PERCENT = 0.12  # between a bar and the next one
 MIN_BAR_PERCENT = 0.3  # so that each bar is visible
 MAX_BARS = 1500  # approximately: bars of one outcome that begin near each other become one bar
@@ -46,7 +56,7 @@ class Outcome:
 
     @property
     def is_end(self) -> bool:
-        return self.what not in ("held", "handover", "queued", "waiting")
+        return self.what not in (*STATES, "waiting")
 
     @property
     def is_wait(self) -> bool:
@@ -57,16 +67,15 @@ class Outcome:
 OUTCOMES = {
     each.what: each
     for each in (
-        Outcome("held", pgettext_lazy("of a lock", "held now"), _("its lease is running")),
-        Outcome("handover", HANDOVER.label, HANDOVER.meaning),
-        Outcome("queued", QUEUED.label, _("a task waits for a worker")),
+        *(Outcome(each.code, each.label, each.meaning) for each in (HELD, UNRENEWED, LATE)),
+        *(Outcome(each.code, each.label, each.meaning) for each in (HANDOVER, QUEUED)),
         Outcome("acquired", pgettext_lazy("of a lock", "acquired"), ""),
         Outcome("waiting", pgettext_lazy("of a lock", "waiting"), _("it waited in the queue")),
         Outcome("released", pgettext_lazy("of a lock", "released"), _("by its holder")),
         Outcome("passed", pgettext_lazy("of a lock", "passed on"), _("to the next holder")),
         Outcome("skipped", pgettext_lazy("of a lock", "skipped"), _("a task did not run"), 1),
         Outcome("refused", pgettext_lazy("of a lock", "refused"), _("it was not acquired"), 2),
-        Outcome("stale", STALE.label, _("its renewal is overdue"), 3),
+        Outcome("stale", STALE.label, STALE.meaning, 3),
         Outcome("forced", pgettext_lazy("of a lock", "forced"), _("released by an operator"), 4),
         Outcome("killed", pgettext_lazy("of a lock", "killed"), _("its process was ended"), 5),
         Outcome("expired", pgettext_lazy("of a lock", "expired"), _("its lease expired"), 6),
@@ -118,6 +127,10 @@ class Row:
     lock: str = ""  # the lock whose page the label leads to
     spans: list[Span] = field(default_factory=list)
 
+    @property
+    def has_holds(self) -> bool:
+        return not all(outcome(span.what).is_wait for span in self.spans)
+
     def add_event(self, event: Event) -> None:
         """Add the hold and the wait of an event. A refusal always has a wait."""
         end = event.acquired_at or event.at
@@ -144,8 +157,7 @@ class Row:
 
 
 def outcome_of(holding: Holding) -> str:
-    state = state_of_holding(holding)
-    return state.code if state in (STALE, HANDOVER, QUEUED) else "held"
+    return state_of_holding(holding).code
 
 
 def was_held(event: Event) -> bool:
@@ -163,6 +175,8 @@ def draw(
         for near in _joined(row.spans, scale, distance):
             shown, x = outcome(near[0].what), scale.x(near[0].start)
             top, height = WAIT_PIXELS if shown.is_wait else BAR_PIXELS
+            if not row.has_holds:
+                top = MIDDLE_PIXELS
             y = HEAD_PIXELS + ROW_PIXELS * number + top
             end = scale.x(max(span.end for span in near))
             width = max(round(end - x - GAP_PERCENT, 2), MIN_BAR_PERCENT)

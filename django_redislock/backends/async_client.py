@@ -45,9 +45,6 @@ def async_client(client: Any) -> Any:
             "is_master": pool.is_master,
             "check_connection": pool.check_connection,
         }
-    elif isinstance(pool, redis.BlockingConnectionPool):
-        pool_class = asyncio.BlockingConnectionPool
-        options["timeout"] = pool.timeout
     return asyncio.Redis(connection_pool=pool_class(**options))
 
 

@@ -114,8 +114,9 @@ class SlotOwner:
         # In a thread, because the node that is asked first may be the one that does not respond.
         if not (self._refreshing and self._refreshing.is_alive()):
             refreshing = threading.Thread(target=self._read_slots, daemon=True)
-            refreshing.start()
-            self._refreshing = refreshing  # not before, because other threads join it
+            with suppress(RuntimeError):  # the interpreter is shutting down
+                refreshing.start()
+                self._refreshing = refreshing  # not before, because other threads join it
 
     def _await_refresh(self) -> None:
         # redis-py 5 and 6 close connections during a refresh, also those that others use.

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
-import random
 import signal
 from collections.abc import Callable
 from contextlib import suppress
@@ -53,8 +51,6 @@ from .skipped import record_skip
 
 logger = logging.getLogger("django_redislock")
 
-MAX_BACK_OFF_SECONDS = 60
-
 TERMINATED = {number - 256 for number in signal.valid_signals()}
 """The codes of the `SystemExit` with which a signal ends a pool process of Celery."""
 
@@ -62,7 +58,7 @@ TERMINATED = {number - 256 for number in signal.valid_signals()}
 class CeleryExecution(Execution):
     """One call of the function of a Celery task."""
 
-    slot: board.Slot | None = None
+    slot = board.Slot()
     """The slot of its lock on the board."""
 
     took_over_queue_lock = False
@@ -88,8 +84,7 @@ class CeleryExecution(Execution):
         try:
             return super().run()
         finally:
-            if self.slot and self.slot.pid == os.getpid():  # not if another process took it, too
-                self.slot.pid = 0
+            self.slot.leave()
             self.message.execution = None
             if self.options.policy.stores:
                 send_due(self.task.app, self.single.manager)
@@ -125,8 +120,7 @@ class CeleryExecution(Execution):
             self.single.release_queue_lock(message.queue_lock, self.call)
         if message.delivery is not Delivery.DUPLICATE:
             return None
-        holder = message.headers[DUPLICATE]
-        return Conflict(self.call, name, complete_id(holder) if isinstance(holder, str) else None)
+        return Conflict(self.call, name, complete_id(str(message.headers[DUPLICATE])))
 
     def _call_function(self) -> Any:
         call, function = self.call, self.single.function
@@ -136,7 +130,8 @@ class CeleryExecution(Execution):
             logger.info("Redelivered task ignored, it has already succeeded: task=%s", call)
             raise Ignore("The task has already succeeded")
         # An eager retry runs at once, so it must come after the release.
-        if self.options.holds_on_retry and not self.task.request.is_eager:
+        has_autoretry = bool(getattr(self.task, "autoretry_for", ()))
+        if has_autoretry and self.options.holds_on_retry and not self.task.request.is_eager:
             function = with_autoretry(self.task, function)
         return reject_deferred_result(self.single.function, function(*call.args, **call.kwargs))
 
@@ -173,7 +168,7 @@ class CeleryExecution(Execution):
             return None
         conflict = Conflict(self.call, lock.name)
         conflict.look()
-        if may_run_already and conflict.is_with_running_itself:
+        if conflict.is_with_running_itself:
             return conflict
         is_behind = would_wait and conflict.is_with_queued_tasks(lock.capacity)
         if is_behind and not self._may_take_over(lock, conflict):
@@ -189,11 +184,7 @@ class CeleryExecution(Execution):
     def run_later(self, conflict: Conflict) -> NoReturn:
         """Send the message again, to run after `countdown`."""
         message, task = self.message, self.task
-        countdown: Any = self.options.countdown
-        if self.options.policy.stores:
-            countdown = 0  # it waits in the queue of its lock
-        elif countdown is None:
-            countdown = back_off(message.conflicts)
+        countdown: Any = self.options.policy.seconds_until_retry(message.conflicts)
         # An execution that still runs has sent a retry, which has not begun before.
         is_with_other_delivery = (
             conflict.holder is Holder.ITSELF and self.delivery is not Delivery.RETRY
@@ -238,24 +229,16 @@ class CeleryExecution(Execution):
         if state not in self.message.ignored_after:
             return False
         has_ended = False
-        earlier = self.message.earlier_result
         with suppress(Exception):  # no id, no result backend, or it is unreachable
-            result = earlier or self.task.AsyncResult(self.message.task_id or "")
+            result = self.message.earlier_result or self.task.AsyncResult(
+                self.message.task_id or ""
+            )
             has_ended = result.state == state
-            if earlier and has_ended:  # Celery has recorded STARTED since
-                earlier.backend.store_result(
-                    earlier.id, earlier.result, state, request=self.task.request
+            if has_ended:  # Celery can have recorded STARTED since
+                result.backend.store_result(
+                    result.id, result.result, state, request=self.task.request
                 )
         return has_ended
-
-
-def back_off(conflicts: int) -> float:
-    """Return the seconds to wait after a number of conflicts: 1, 2, 4 ... with jitter.
-
-    It is at least 1, because quorum queues of RabbitMQ delay messages by whole seconds.
-    """
-    longest = min(MAX_BACK_OFF_SECONDS, 2.0 ** min(conflicts, 10))
-    return max(1.0, longest * random.uniform(0.5, 1))  # noqa: S311  jitter is no secret
 
 
 class _PublicPart:

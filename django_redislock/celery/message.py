@@ -98,7 +98,7 @@ class Message:
     """The call of the decorated function, while it runs."""
 
     earlier_result: AsyncResult[Any] | None = None
-    """The result of an earlier execution of the same message, if it has ended."""
+    """The result as it was before this execution, perhaps of an earlier one of the message."""
 
     def __init__(self, single: Single, task: Task[..., Any], request: Context) -> None:
         self.single = single
@@ -111,11 +111,8 @@ class Message:
         self.task_id = None if task_id is None else str(task_id)  # it can be a UUID
         self.args = tuple(args) if isinstance(args, list | tuple) else ()
         self.kwargs = dict(kwargs) if isinstance(kwargs, dict) else {}
-        self.conflicts = _count(self.headers.get(CONFLICTS))
-        self.queue_lock: str | None = None
-        if QUEUE_LOCK in self.headers:
-            with suppress(TypeError, ValueError):
-                self.queue_lock = check_name(self.headers[QUEUE_LOCK])
+        self.conflicts = number(self.headers.get(CONFLICTS), MAX_COUNT)
+        self.queue_lock = queue_lock_in(self.headers)
         self.delivery = self._delivery(request)
         self.claim = self._claim()
         followers = (
@@ -135,7 +132,7 @@ class Message:
         info = request.delivery_info
         if isinstance(info, dict) and info.get("redelivered"):
             return Delivery.REDELIVERED if self.task.acks_late else Delivery.RETURNED
-        return Delivery.RETRY if _count(request.retries) else Delivery.FIRST
+        return Delivery.RETRY if number(request.retries, MAX_COUNT) else Delivery.FIRST
 
     def _claim(self) -> Claim:
         options = self.single.options
@@ -171,18 +168,13 @@ def executed_message(task_id: str | None) -> Message | None:
 
     A task that it calls can send the message again, and is then the current task.
     """
-    for message in reversed(executed.get()):
-        if task_id and message.task_id == task_id:
-            return message
-    return None
+    messages = reversed(executed.get())
+    return next((each for each in messages if task_id and each.task_id == task_id), None)
 
 
 def message_of(task: Task[..., Any]) -> Message | None:
     """Return the message for which a task is executed here, or None."""
-    for message in reversed(executed.get()):
-        if message.task is task:
-            return message
-    return None
+    return next((each for each in reversed(executed.get()) if each.task is task), None)
 
 
 @signals.task_prerun.connect
@@ -194,8 +186,8 @@ def begin(sender: Any, **_: Any) -> None:
         # the message recorded.
         if message.ignored_after and sender.track_started:
             with suppress(Exception):  # no id, no result backend, or it is unreachable
-                result = sender.AsyncResult(message.task_id)
-                message.earlier_result = result if result.ready() else None
+                message.earlier_result = sender.AsyncResult(message.task_id)
+                message.earlier_result.ready()  # which it remembers, if it is
 
 
 @signals.after_task_publish.connect
@@ -259,11 +251,8 @@ def release_dropped(headers: dict[str, Any], task_id: object) -> None:
 
     The headers are untrusted. Its token follows from the id, so it is the lock of no other task.
     """
-    try:
-        name = check_name(headers.get(QUEUE_LOCK))
-    except (TypeError, ValueError):
-        return
-    if not isinstance(task_id, str):
+    name = queue_lock_in(headers)
+    if name is None or not isinstance(task_id, str):
         return
     try:
         lock, token = locks.using(headers.get(CACHE)).lock(name), queue_lock_token(task_id)
@@ -335,13 +324,14 @@ def _headers_of(request: Context) -> dict[str, Any]:
     return headers | {name: attributes[name] for name in OURS if name in attributes}
 
 
-def arrival_in(headers: dict[str, Any]) -> int:
-    """Return when a message came to the queue of its lock (us), or 0 if its headers do not say."""
-    arrival = headers.get(ARRIVAL)
-    if not isinstance(arrival, int):
-        return 0
-    return int(arrival) if 0 < arrival < MAX_ARRIVAL else 0
+def queue_lock_in(headers: dict[str, Any]) -> str | None:
+    """Return the name of the queue lock in the headers of a message, or None."""
+    try:
+        return check_name(headers.get(QUEUE_LOCK, ""))
+    except (TypeError, ValueError):
+        return None
 
 
-def _count(value: object) -> int:
-    return min(max(value, 0), MAX_COUNT) if isinstance(value, int) else 0
+def number(value: object, most: int) -> int:
+    """Return the number in a header, from 0 to `most`. Return 0 if there is none."""
+    return min(max(value, 0), most) if isinstance(value, int) else 0

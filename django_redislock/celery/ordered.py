@@ -17,7 +17,7 @@ from kombu.serialization import dumps
 from kombu.utils import json
 
 from django_redislock import clock
-from django_redislock.engine.stored import MAX_TAKEN, OutgoingMessage
+from django_redislock.engine.stored import MAX_TAKEN, OutgoingMessage, StoreOutcome
 from django_redislock.engine.timing import RESEND_SECONDS
 from django_redislock.lock_types.stored_task import Outbox
 from django_redislock.manager import LockManager
@@ -67,7 +67,7 @@ class StoringProducer:
         if headers.get("id", task_id) != self._sending.task_id:
             return self._publish(body, properties)
         stored = self._sending.store(packed(body, properties))
-        if stored.outcome != "granted":
+        if stored.outcome is not StoreOutcome.GRANTED:
             return None
         more = {ARRIVAL: int(stored.detail)}
         try:
@@ -143,7 +143,7 @@ def send_due(app: Celery, manager: LockManager) -> None:
 
     An error is logged only: a worker tries again after `RESEND_SECONDS`.
     """
-    outbox = Outbox(manager._server)
+    outbox = Outbox(manager.alias)
     try:
         while True:
             started = clock.now()
@@ -182,7 +182,7 @@ def send_now(app: Celery, manager: LockManager, token: str) -> None:
     The worker that gets it ends it as it ends any revoked task. If that worker does not know of
     the revocation, it returns the message to its place in the queue.
     """
-    outbox = Outbox(manager._server)
+    outbox = Outbox(manager.alias)
     message = outbox.cancel(token)
     if message:
         send_one(app, outbox, OutgoingMessage(token, "", 0, is_again=False, message=message))

@@ -15,7 +15,6 @@ from weakref import WeakValueDictionary
 from celery import signals
 from redis.exceptions import RedisError
 
-from django_redislock.exceptions import LockError
 from django_redislock.lock_types import QueueLock
 from django_redislock.tasks.transactions import TRANSACTION_SECONDS, on_end, open_transactions
 from django_redislock.text import error_text, printable
@@ -73,7 +72,7 @@ class Publication:
             return
         try:
             self.queue_lock.acquire(self.seconds)
-        except (RedisError, LockError) as error:
+        except RedisError as error:
             logger.warning(
                 "Queue lock not kept: task=%s name=%r error=%s",
                 *(printable(self.task_id), self.queue_lock.lock.name, error_text(error)),

@@ -15,14 +15,13 @@ from celery.utils import uuid
 from redis.exceptions import RedisError
 
 from django_redislock.engine.outages import is_outage
-from django_redislock.engine.stored import Stored
+from django_redislock.engine.stored import Stored, StoreOutcome
 from django_redislock.exceptions import LockError
-from django_redislock.lock_state import is_queued
 from django_redislock.lock_types.signal_dispatch import send
 from django_redislock.lock_types.stored_task import Outbox, store
 from django_redislock.signals import task_replaced
 from django_redislock.snapshots import Holding
-from django_redislock.tasks.conflict import Conflict
+from django_redislock.tasks.conflict import Conflict, warn_once
 from django_redislock.tasks.deliveries import (
     SENT_ANYWAY,
     WHEN_SENT,
@@ -36,20 +35,22 @@ from django_redislock.text import error_text, printable
 
 from .message import (
     AGAIN,
+    ARRIVAL,
     CACHE,
     CONFLICTS,
     DUPLICATE,
     EXPECTED,
+    MAX_ARRIVAL,
     QUEUE_LOCK,
     Message,
-    arrival_in,
     call_of,
     executed,
     executed_message,
+    number,
     queue_seconds,
     seconds_until,
 )
-from .ordered import StoringProducer
+from .ordered import StoringProducer, send_due
 from .publishing import Publication
 from .results import AGAIN as MAY_STORE_LATER
 from .results import ended_queue_lock
@@ -59,9 +60,6 @@ logger = logging.getLogger("django_redislock")
 
 FOLLOWER_OPTIONS = ("link", "link_error", "chord", "chain", "group_id", "reply_to")
 """Options by which other tasks depend on the result of this message."""
-
-_warned: set[str] = set()
-"""The names of the tasks for which it was logged that their own lock refuses their next run."""
 
 MIN_EXPIRY_SECONDS = 0.001
 """A message that has expired already. 0 means that it does not expire."""
@@ -82,7 +80,7 @@ def take_queue_lock_when_sent(task: Task[..., Any], single: Single) -> None:
         args: Any = None, kwargs: Any = None, task_id: Any = None, *more: Any, **options: Any
     ) -> Any:
         options |= zip(("producer", "link", "link_error", "shadow"), more, strict=False)
-        return Sending(task, single, args, kwargs, task_id, options).send()
+        return Sending(task, single, args or (), kwargs or {}, task_id, options).send()
 
     task.apply_async = apply_async  # type: ignore[method-assign]  # of this task alone
 
@@ -110,11 +108,10 @@ class Sending:
         task_id: str | None,
         options: dict[str, Any],
     ) -> None:
-        # As Celery does, but also if the message is not sent.
+        # As Celery does, but also if the message is not sent. A class of its own may change them.
         if task.typing and type(task).apply_async is Task.apply_async:
-            check_arguments: Any = getattr(task, "__header__", None)
-            if check_arguments:
-                check_arguments(*(args or ()), **(kwargs or {}))
+            check_arguments: Any = getattr(task, "__header__", lambda *_, **__: None)
+            check_arguments(*args, **kwargs)
         self.task = task
         self.single = single
         self.args = args
@@ -174,7 +171,7 @@ class Sending:
             if policy.replaces:  # first, because the history would show a refusal as skipped
                 self.conflict.look()
             replaced = policy.replaceable(self.conflict)
-            if self._take(replaced.token if replaced else None):
+            if self._take(replaced):
                 return self._publish_with_queue_lock(replaced)
             # Otherwise the lock was released since, or another task was queued.
             if not self.conflict.look() or policy.replaceable(self.conflict):
@@ -182,7 +179,7 @@ class Sending:
             ended = ended_queue_lock(self.task, self.conflict.queue_locks)
             if not ended:
                 break
-            if self._take(ended.token):
+            if self._take(ended):
                 task_id = printable(ended.holder.task_id)
                 logger.info(
                     "Queue lock taken over from a task that has ended: name=%r task=%s by=%s",
@@ -198,13 +195,10 @@ class Sending:
         conflict.look()
         if conflict.holder is not Holder.ITSELF or conflict.error.in_cooldown:
             return False
-        holding = conflict.holding
-        if holding is None or not is_queued(holding):
-            return True
-        if ended_queue_lock(self.task, [holding]) is None:
-            return True
-        self.queue_lock.release()
-        return False
+        ended = ended_queue_lock(self.task, conflict.own_queue_locks)
+        if ended:
+            self.queue_lock.release()
+        return ended is None
 
     def _send_again(self) -> Any:
         """Publish a message that an execution sends in its place, or the worker for a dead one."""
@@ -230,16 +224,11 @@ class Sending:
         expires = self.options.get("expires", self.task.expires)
         return queue_seconds(self.single, self.task.app, self.start, expires)
 
-    def _take(self, predecessor: str | None = None) -> bool:
+    def _take(self, predecessor: Holding | None = None) -> bool:
         seconds = self._queue_seconds()
-        try:
-            if predecessor:
-                return self.queue_lock.take_over(predecessor, seconds)
-            return self.queue_lock.acquire(seconds)
-        except LockError as error:
-            if error.held_as:  # by a task of another `limit`
-                return False
-            raise
+        if predecessor:
+            return self.queue_lock.take_over(predecessor.token, seconds)
+        return self.queue_lock.acquire(seconds)
 
     def _schedule(self) -> dict[str, str]:
         """Return what the queue lock shows of the message, as far as the sender knows it: the
@@ -330,20 +319,35 @@ class Sending:
                 starts_in=max(0, seconds_until(self.start, app) or 0),
                 expires_in=0 if expires is None else max(MIN_EXPIRY_SECONDS, expires),
                 most=self.single.options.max_queued or 0,
-                arrival=arrival_in(self.headers),
+                arrival=number(self.headers.get(ARRIVAL), MAX_ARRIVAL),
             )
         except RedisError as error:
             raise NotStored(error) from error
-        if stored.outcome == "full":
-            self.conflict.look()
+        if stored.outcome in (StoreOutcome.QUEUED, StoreOutcome.FULL):
+            self._release_ended()
+        if stored.outcome is StoreOutcome.FULL:
             raise self.conflict.error
-        if stored.outcome == "kind":
+        if stored.outcome is StoreOutcome.KIND:
             raise LockError(
                 f"Lock {self.name!r} is in use as a {stored.detail} lock, so the task cannot be"
                 " queued. Use another name.",
                 lock_name=self.name,
             )
         return stored
+
+    def _release_ended(self) -> None:
+        """Let the queue go on if a task has ended and left its queue lock."""
+        self.conflict.look()
+        ended = ended_queue_lock(self.task, self.conflict.queue_locks)
+        if ended is None:
+            return
+        with suppress(RedisError):  # it expires
+            self.single.manager.release_for(self.name, ended.stored_token)
+            logger.info(
+                "Queue lock released of a task that has ended: name=%r task=%s by=%s",
+                *(self.name, printable(ended.holder.task_id), self.conflict.call),
+            )
+            send_due(self.task.app, self.single.manager)
 
     def confirm(self, claim: str) -> None:
         """Note that the broker has the message. If that fails, it is published a second time."""
@@ -358,7 +362,7 @@ class Sending:
 
     @property
     def _outbox(self) -> Outbox:
-        return Outbox(self.single.manager._server)
+        return Outbox(self.single.manager.alias)
 
     # A queue lock that is not free
 
@@ -433,11 +437,9 @@ class Sending:
 
     def _warn_if_inside(self, holder: str) -> None:
         """Log once that a task which schedules its own next run is refused by its own lock."""
-        name = self.task.name
-        if self.is_inside and executed_message(holder) and name not in _warned:
-            _warned.add(name)
-            logger.warning(
+        if self.is_inside and executed_message(holder):
+            warn_once(
                 "Task cannot send itself while it runs, because its own lock refuses the next"
                 " one: task=%s name=%r mode=%s",
-                *(self.conflict.call, self.name, self.single.options.mode),
+                *(self.task.name, self.name, self.single.options.mode),
             )

@@ -24,8 +24,10 @@ from .. import clock
 from ..backends import AsyncClient, Client
 from . import background_task
 from .events import InterruptSafeEvent
+from .loop_transport import LoopLink
 from .operations import Flow, RawCommands, Sleep
 from .outages import is_outage, outage_pause
+from .thread_transport import ThreadLink
 from .timing import (
     FINAL_REPLY_TIMEOUT_SECONDS,
     HEARTBEAT_SECONDS,
@@ -35,11 +37,10 @@ from .timing import (
     REPLY_TIMEOUT_SECONDS,
     STUCK_READER_SECONDS,
 )
-from .transport import LoopLink, ThreadLink
-from .waiters import Grant, Inbox, WaitingCaller
+from .waiters import ASK_AGAIN, Grant, Inbox, WaitingCaller
 
 
-def _reply_timeout(left: float) -> float:
+def _reader_limit(left: float) -> float:
     """Return how long a reply may take if the reader gives up after `left` seconds."""
     return min(max(left, FINAL_REPLY_TIMEOUT_SECONDS), REPLY_TIMEOUT_SECONDS)
 
@@ -80,18 +81,18 @@ class ReaderInbox(Inbox):
                 yield Sleep(min(left, POLL_INTERVAL_SECONDS))
                 return True
             if is_due:
-                yield from self.heartbeat(_reply_timeout(gives_up - clock.now()))
+                yield from self.heartbeat(_reader_limit(gives_up - clock.now()))
             left = gives_up - clock.now()
             # Before Redis 7.0.8, less than a millisecond counts as 0: no limit.
             seconds = max(0.002, min(left, self.heartbeat_due - clock.now()))
             if self.asks_in_turn:
                 seconds = min(seconds, POLL_INTERVAL_SECONDS)
-            late = _reply_timeout(left - seconds)
+            late = _reader_limit(left - seconds)
             [reply] = yield blocking_read(self.key, seconds, seconds + late)
             if isinstance(reply, ResponseError) and "WRONGTYPE" in str(reply):
                 # Another program wrote to the inbox. Grants may be lost with the others.
                 yield RawCommands((("DEL", self.key),), late)
-                self.tell_all(True)
+                self.tell_all(ASK_AGAIN)
             else:
                 self._take_in(reply)
             self.read_succeeded()
@@ -104,14 +105,14 @@ class ReaderInbox(Inbox):
                     raise
             else:
                 # A client that cannot connect gives the same error to the next acquisition.
-                self.tell_all(True if isinstance(error, ConnectionError) else error)
+                self.tell_all(ASK_AGAIN if isinstance(error, ConnectionError) else error)
         return False
 
     def _take_in(self, reply: Any) -> None:
         if isinstance(reply, list):
             self.deliver(reply[1])
         elif isinstance(reply, AskError | TryAgainError):
-            self.tell_all(True)  # the next acquisition follows the redirect
+            self.tell_all(ASK_AGAIN)  # the next acquisition follows the redirect
         elif isinstance(reply, ResponseError):
             try:
                 raise reply
@@ -189,7 +190,7 @@ class LoopInbox(ReaderInbox):
 
     def _ended(self, task: "asyncio.Task[None]") -> None:
         self._task = None
-        self.tell_all(True)  # a task that still waits starts it again
+        self.tell_all(ASK_AGAIN)  # a task that still waits starts it again
 
     async def _read_all(self, client: AsyncClient) -> None:
         idle_since = clock.now()

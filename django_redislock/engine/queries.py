@@ -6,7 +6,7 @@ number of locks.
 
 from collections.abc import Callable, Iterable, Sequence
 from operator import attrgetter
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from ..conf import conf
 from ..identity import parse_payload
@@ -16,7 +16,7 @@ from ..names import check_name, could_match, matcher
 from ..snapshots import Holding, LockInfo, Page, Waiter
 from ..text import printable
 from ..tokens import token_of
-from .operations import Call, Flow
+from .operations import Batch, Call, Flow
 from .parsing import (
     moment,
     number,
@@ -124,9 +124,26 @@ def _matching_names(keys: Keys, matches: Callable[[str], bool]) -> Flow[list[Ind
 
 def queue(keys: Keys, name: str, limit: int) -> Flow[tuple[Waiter, ...]]:
     """Return the waiters of a lock, the first in the queue first."""
+    reply = yield _queue_rows(keys, name, limit)
+    return _queue(reply)
+
+
+def queues(keys: Keys, names: Sequence[str], limit: int) -> Flow[dict[str, tuple[Waiter, ...]]]:
+    """Return the first waiters of several locks by name, in one round trip."""
+    calls = tuple(_queue_rows(keys, name, limit) for name in names)
+    if not calls:
+        return {}
+    replies = yield Batch(calls, limit=REPLY_TIMEOUT_SECONDS)
+    return dict(zip(names, map(_queue, replies), strict=True))
+
+
+def _queue_rows(keys: Keys, name: str, limit: int) -> Call:
     lock = keys.of(name)
     wanted = (lock.queue, lock.waiting, lock.inboxes, lock.history)
-    reply = yield Call(QUEUE, wanted, (limit, conf.history), limit=REPLY_TIMEOUT_SECONDS)
+    return Call(QUEUE, wanted, (limit, conf.history), limit=REPLY_TIMEOUT_SECONDS)
+
+
+def _queue(reply: Any) -> tuple[Waiter, ...]:
     [parsed] = parse_replies([reply])
     with valid_reply():
         now, members = parsed

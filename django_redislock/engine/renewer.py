@@ -26,10 +26,12 @@ from ..text import error_text
 from . import background_task, protocol
 from .events import InterruptSafeEvent
 from .lease import Lease, LeaseState
+from .loop_transport import LoopLink
 from .operations import Flow
 from .protocol import PendingRelease
 from .registry import all_holds, should_renew
 from .runners import arun, run
+from .thread_transport import ThreadLink
 from .timing import (
     BACKGROUND_RELEASE_SECONDS,
     GRANT_POLL_SECONDS,
@@ -40,7 +42,6 @@ from .timing import (
     RENEWAL_RETRY_SECONDS,
     RENEWER_IDLE_SECONDS,
 )
-from .transport import LoopLink, ThreadLink
 
 logger = logging.getLogger("django_redislock")
 
@@ -146,17 +147,17 @@ class Renewer:
         """Yield what is due now."""
         watched = self._watched()
         if leases := self._due_leases(watched):
-            renewal = protocol.renew_all(leases, _reply_timeout(leases))
+            renewal = protocol.renew_all(leases, _time_to_reply(leases))
             yield RenewalBatch(leases, renewal, partial(self._apply_renewals, clock.now()))
         if lost := self._due_retakes(watched):
-            flow = protocol.retake_all(lost, _reply_timeout(self._renewed()))
+            flow = protocol.retake_all(lost, _time_to_reply(self._renewed()))
             yield RenewalBatch(lost, flow, partial(self._apply_retakes, clock.now()))
         releases = list(self._to_release.values())  # a copy, because other threads add to it
         due = [release for release in releases if release.due <= clock.now()][
             :MAX_RELEASES_PER_ROUND
         ]
         if due:
-            release = protocol.release_all(due, _reply_timeout(self._renewed()))
+            release = protocol.release_all(due, _time_to_reply(self._renewed()))
             yield RenewalBatch(due, release, self._apply_releases)
 
     def report_expired(self) -> None:
@@ -255,7 +256,7 @@ class Renewer:
                 self._to_release.pop(key, None)
 
 
-def _reply_timeout(leases: Sequence[Lease]) -> float:
+def _time_to_reply(leases: Sequence[Lease]) -> float:
     """Return the seconds for which the leases can wait for a reply."""
     deadline = min((lease.deadline for lease in leases), default=math.inf)
     return max(0.05, min(RENEWAL_REPLY_SECONDS, (deadline - clock.now()) / 2))

@@ -20,6 +20,7 @@ from ..backends.cluster import shared_by_locks
 from ..keys import LockKeys
 from . import transport
 from .inbox import LoopInbox, ThreadInbox
+from .loop_transport import CancelledDuringCall, LoopLink
 from .operations import (
     Batch,
     Call,
@@ -33,13 +34,13 @@ from .operations import (
     Sleep,
     Wait,
 )
+from .thread_transport import ThreadLink
 from .timing import (
     CLEANUP_TIMEOUT_SECONDS,
     REPLICA_SHARE_OF_LIMIT,
     REPLICA_WAIT_SECONDS,
     REPLY_TIMEOUT_SECONDS,
 )
-from .transport import LoopLink, ThreadLink
 
 T = TypeVar("T")
 
@@ -92,7 +93,7 @@ async def arun(client: AsyncClient, flow: Flow[T], link: LoopLink | None = None)
                 op = replace(op, limit=min(op.limit or math.inf, CLEANUP_TIMEOUT_SECONDS))
             try:
                 reply = await _aperform(client, op, link)
-            except transport.CancelledDuringCall as late:
+            except CancelledDuringCall as late:
                 cancelled = True
                 [reply] = late.replies
                 op = flow.throw(late) if isinstance(reply, Exception) else flow.send(reply)

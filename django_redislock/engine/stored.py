@@ -5,6 +5,7 @@ from the outbox again. `lua/_messages.lua` describes the keys.
 """
 
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import NamedTuple
 
 from ..conf import conf
@@ -49,15 +50,28 @@ class StoreRequest:
     """The arrival that an earlier reply had, to get the same place in the queue. Or 0."""
 
 
+class StoreOutcome(StrEnum):
+    """What became of a message that was to be stored."""
+
+    GRANTED = "granted"
+    """It has the lock, and the caller has to send it."""
+
+    QUEUED = "queued"
+    """It is sent when it gets the lock."""
+
+    FULL = "full"
+    """Refused: the queue has too many messages."""
+
+    KIND = "kind"
+    """Refused: the lock is in use as another lock type."""
+
+
 class Stored(NamedTuple):
     """The reply to a `StoreRequest`."""
 
-    outcome: str
-    """``"granted"``: the caller has to send the message. ``"queued"``: it is sent when it
-    gets the lock. ``"full"``: there are too many. ``"kind"``: the lock is in use as another lock
-    type."""
+    outcome: StoreOutcome
 
-    detail: str
+    detail: str = ""
     """The arrival, or that lock type."""
 
     claim: str = ""
@@ -94,8 +108,8 @@ def store(request: StoreRequest) -> Flow[Stored]:
     )
     reply = yield Call(STORE, keys.all, args, limit=REPLY_TIMEOUT_SECONDS)
     with valid_reply():
-        outcome, *details = text(reply).split(" ", 2)
-        return Stored(outcome, *details) if details else Stored(outcome, "")
+        outcome, *details = text(reply).split(" ")
+        return Stored(StoreOutcome(outcome), *details)
 
 
 def take(keys: Keys) -> Flow[list[OutgoingMessage]]:

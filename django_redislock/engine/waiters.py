@@ -9,7 +9,7 @@ from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
-from typing import Any, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 from .. import clock
 from ..keys import LockKeys
@@ -24,6 +24,9 @@ from .timing import (
     REPLY_TIMEOUT_SECONDS,
 )
 
+ASK_AGAIN: Final = "ask again"
+"""The news that a waiter has to send its request again."""
+
 
 class Grant(NamedTuple):
     """A grant that a waiter received."""
@@ -32,6 +35,9 @@ class Grant(NamedTuple):
 
     since: float
     """A time before the grant, on the waiter's clock."""
+
+
+News = Grant | Exception | Literal["ask again"]
 
 
 @dataclass(eq=False, slots=True)
@@ -52,8 +58,8 @@ class WaitingCaller:
     is_waiting: bool = False
     """Whether it waits for news. Only then heartbeats include it."""
 
-    news: Grant | Exception | bool = False
-    """A grant or an error that arrived, or True if the waiter has to ask again."""
+    news: News | None = None
+    """What arrived last, if the waiter has not taken it so far."""
 
     wakeup: Any = None
     """An event that is set if there is news."""
@@ -62,7 +68,7 @@ class WaitingCaller:
         """Return where a grant is sent: the inbox, the ticket and the epoch."""
         return f"{self.inbox.id} {self.ticket} {int(now * 1000)}"
 
-    def tell(self, news: Grant | Exception | bool) -> None:
+    def tell(self, news: News) -> None:
         if not isinstance(self.news, Grant):
             self.news = news
         if self.wakeup:
@@ -70,7 +76,7 @@ class WaitingCaller:
 
     def take_news(self) -> Grant | None:
         """Return a grant, or None. Raise an error that the reader got."""
-        news, self.news = self.news, False
+        news, self.news = self.news, None
         if isinstance(news, Exception):
             try:
                 raise news
@@ -131,8 +137,8 @@ class Inbox:
         if waiter and fence_token:
             waiter.tell(Grant(fence_token, epoch / 1000))
 
-    def tell_all(self, news: Exception | bool) -> None:
-        """Tell all waiters of an error, or (True) to ask again."""
+    def tell_all(self, news: News) -> None:
+        """Tell all waiters of an error, or to ask again."""
         for waiter in list(self.waiters.values()):
             waiter.tell(news)
 
@@ -156,7 +162,7 @@ class Inbox:
         self._stop_turns()
         for waiter in list(self.waiters.values()):
             if not waiter.rides_outages:
-                waiter.tell(True)  # its request shows whether Redis responds
+                waiter.tell(ASK_AGAIN)  # its request shows whether Redis responds
             elif waiter.is_waiting:
                 self._log_outage(waiter, error)
 
@@ -175,7 +181,7 @@ class Inbox:
             while True:
                 waiter = self._in_turn.popleft()
                 self.turn, self._turn_ends = waiter, clock.now() + REPLY_TIMEOUT_SECONDS
-                waiter.tell(True)
+                waiter.tell(ASK_AGAIN)
                 if waiter.ticket in self.waiters:  # else it has left, perhaps at this moment
                     return
         self.turn, self._turn_ends = None, -math.inf

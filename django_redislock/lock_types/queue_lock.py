@@ -90,9 +90,10 @@ class QueueLock:
         self._cancel_release()
         try:
             return run(self.lock._server().client, protocol.acquire(request, -math.inf))
-        except BaseException as error:
-            if not isinstance(error, LockError):  # else it is refused
-                self.release_later()  # Redis may have executed it, or may still do so
+        except LockError:  # it is in use as another lock type
+            return None
+        except BaseException:
+            self.release_later()  # Redis may have executed it, or may still do so
             raise
 
     def _cancel_release(self) -> None:

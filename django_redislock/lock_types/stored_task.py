@@ -1,8 +1,6 @@
 """Tasks that wait in the queue of a lock, without a process."""
 
-from collections.abc import Callable
-
-from ..backends import Server
+from ..backends import servers
 from ..engine import stored
 from ..engine.runners import run
 from ..engine.stored import OutgoingMessage, Stored, StoreRequest
@@ -54,26 +52,26 @@ def store(
 
 
 class Outbox:
-    """The messages of a server that must be sent, because they got their locks.
+    """The messages on the server of a cache alias that must be sent, because they got their locks.
 
     Args:
-        server: Returns the server.
+        alias: The cache alias.
     """
 
-    def __init__(self, server: Callable[[], Server]) -> None:
-        self._server = server
+    def __init__(self, alias: str) -> None:
+        self._alias = alias
 
     def take(self) -> list[OutgoingMessage]:
         """Take messages to send. Call `confirm()` for each of them, or it is taken again."""
-        server = self._server()
+        server = servers[self._alias]
         return run(server.client, stored.take(server.keys))
 
     def confirm(self, token: str, claim: str) -> bool:
         """Note that a message was sent, or must not be sent. Return False if the claim is over."""
-        server = self._server()
+        server = servers[self._alias]
         return run(server.client, stored.confirm(server.keys, token, claim))
 
     def cancel(self, token: str) -> str:
         """Remove a message from the queue of its lock, and return it, or "" if it is in none."""
-        server = self._server()
+        server = servers[self._alias]
         return run(server.client, stored.cancel(server.keys, token))

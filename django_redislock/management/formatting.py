@@ -10,26 +10,21 @@ from django.core.management.base import BaseCommand
 from django.utils.timezone import localtime
 
 from ..lock_state import (
-    QUEUED,
-    STALE,
-    is_lengthened,
     primary_holder,
     state_of,
-    state_of_holding,
-    was_extended,
-    was_renewed,
 )
+from ..sentences import forced_text
 from ..snapshots import Event, Holding, LockInfo, Waiter
 from ..text import (
     age,
     clock_text,
-    holder_and_task_text,
     holder_text,
     printable,
     redacted_metadata,
     short_duration,
     task_text,
 )
+from ..waits import Dependency
 from .output import write_table
 
 HEADER = ("NAME", "STATE", "KIND", "HOLDER", "TASK", "AGE", "LEFT", "WAITERS", "FENCE")
@@ -55,21 +50,6 @@ def lock_cells(info: LockInfo) -> tuple[str, ...]:
     left = "-" if held.unconfirmed else short_duration(held.ttl)
     times = short_duration(age(held)), left
     return name, state, kind, holder, task, *times, waiters, str(held.fence_token)
-
-
-def renewal_text(holding: Holding) -> str:
-    """Return in a few words whether the lease is renewed."""
-    if holding.unconfirmed:
-        return "handed over, not confirmed yet"
-    if was_renewed(holding):
-        return f"renewed {short_duration(holding.since_renewal)} ago"
-    if holding.renewed:
-        return "not renewed yet"
-    if is_lengthened(holding):
-        return "extended"
-    if holding.renews_later:
-        return "renewed before" if was_extended(holding) else "renewal starts later"
-    return "not renewed"
 
 
 def write_json(command: BaseCommand, facts: Iterable[dict[str, Any]]) -> None:
@@ -99,6 +79,17 @@ def record_facts(record: Holding | Waiter | Event) -> dict[str, Any]:
     return asdict(record) | {"metadata": redacted_metadata(record.metadata)}
 
 
+def wait_facts(wait: Dependency) -> dict[str, Any]:
+    """Return one wait of a chain."""
+    return {
+        "name": wait.name,
+        "waited": wait.waiter.waited,
+        "waiter": asdict(wait.waiter.holder),
+        "also_holds": wait.also_holds,
+        "holders": [asdict(each.holder) for each in wait.holdings],
+    }
+
+
 def write_events(command: BaseCommand, events: Sequence[Event]) -> None:
     """Write a table of events."""
     moment = clock_text if command.stdout.isatty() else moment_text
@@ -108,11 +99,6 @@ def write_events(command: BaseCommand, events: Sequence[Event]) -> None:
         rows = [(*row, cell) for row, cell in zip(rows, last_column, strict=True)]
     styles = [SEVERITIES.get(event.outcome, "") for event in events]
     write_table(command, rows, *styles)
-
-
-def forced_text(event: Event) -> str:
-    """Return who force-released the lock, and why, as far as that is known."""
-    return ": ".join(filter(None, (event.by, event.reason)))
 
 
 def event_cells(event: Event, moment: Callable[[datetime], str]) -> tuple[str, ...]:
@@ -131,16 +117,3 @@ def event_cells(event: Event, moment: Callable[[datetime], str]) -> tuple[str, .
 def moment_text(moment: datetime) -> str:
     """Return the date and time in the project's time zone, to the second."""
     return localtime(moment).isoformat(" ", "seconds")
-
-
-def hold_text(name: str, holding: Holding) -> str:
-    """Return the lock's name and, in parentheses, the holder and the last renewal."""
-    token = f"fencing token {holding.fence_token}"
-    if not holding.timeout:
-        left = short_duration(holding.ttl)
-        return f"{printable(name)} ({token}, released; in cooldown for {left})"
-    state = state_of_holding(holding)
-    verb = "queued" if state is QUEUED else "held"
-    held = f"{verb} by {holder_and_task_text(holding)} for {short_duration(age(holding))}"
-    warning = "STALE, " if state is STALE else ""
-    return f"{printable(name)} ({token}, {held}; {warning}{renewal_text(holding)})"

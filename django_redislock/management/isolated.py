@@ -11,15 +11,14 @@ from redis.exceptions import RedisError
 
 from ..exceptions import LockLost, LockNotAcquired
 from ..health import unavailable_text
-from ..lock_state import primary_holder
 from ..lock_types.mutex import Mutex
 from ..manager import LockManager, locks
 from ..names import Template
+from ..sentences import held_text
 from ..sigterm import exit_on_sigterm
-from ..text import error_text, printable
+from ..text import error_text
 from ..validators import Seconds
 from .arguments import duration
-from .formatting import hold_text
 
 OPTIONS = Signature([Parameter("options", Parameter.VAR_KEYWORD)])
 """The fields that a lock's name can have: the options of the command, by name."""
@@ -95,10 +94,7 @@ class IsolatedCommand(BaseCommand):
 
     def _refuse(self, manager: LockManager, stderr: TextIO | None, error: LockNotAcquired) -> None:
         """Say who runs the command, and end with the exit status for it."""
-        info = manager.get(self.lock.name)
-        held = primary_holder(info) if info else None
-        who = hold_text(self.lock.name, held) if held else printable(self.lock.name)
-        text = f"Not run: {who}"
+        text = f"Not run: {held_text(manager, self.lock.name)}"
         if self.conflict_exit_code:
             raise CommandError(text, returncode=self.conflict_exit_code) from error
         stream = OutputWrapper(stderr) if stderr else self.stderr

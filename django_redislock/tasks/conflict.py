@@ -27,8 +27,15 @@ SIMULATED = "simulated"
 """In the metadata of the queue lock of a task that exists only in a test."""
 
 
-_warned: set[str] = set()
-"""The names of the tasks that were skipped because of another task, which is logged once."""
+_warned: set[tuple[str, str]] = set()
+"""The warnings that were logged, each with the name of its task."""
+
+
+def warn_once(text: str, task_name: str, *args: object) -> None:
+    """Log a warning, the first of whose arguments is the name of a task, once for that task."""
+    if (text, task_name) not in _warned:
+        _warned.add((text, task_name))
+        logger.warning(text, task_name, *args)
 
 
 class Conflict:
@@ -77,24 +84,36 @@ class Conflict:
     def is_with_another_task(self) -> bool:
         """Whether only other tasks hold the lock, so that this call is not a duplicate."""
         own = self.call.task_name
-        names = {each.holder.task_name for each in self.info.holders} if self.info else set()
+        names = self._task_names
         return bool(own and names) and not names & {own, None}
+
+    @property
+    def _task_names(self) -> set[str | None]:
+        return {each.holder.task_name for each in self._holders}
 
     def is_with_queued_tasks(self, limit: int) -> bool:
         """Whether queued tasks take all of the lock, apart from holders in cooldown."""
-        if self.holding is None or self.info is None or self.holder is Holder.ITSELF:
+        if self.holding is None or self.holder is Holder.ITSELF:
             return False
-        return is_queued(self.holding) and len(self.info.holders) >= limit
+        return is_queued(self.holding) and len(self._holders) >= limit
 
     @property
     def queue_locks(self) -> list[Holding]:
         """The queue locks of other tasks, which may have ended without releasing them."""
-        holders = self.info.holders if self.info else ()
         return [
             each
-            for each in holders
+            for each in self._holders
             if is_queued(each) and not self._is_itself(each) and not each.metadata.get(SIMULATED)
         ]
+
+    @property
+    def own_queue_locks(self) -> list[Holding]:
+        """The queue locks of the task itself."""
+        return [each for each in self._holders if is_queued(each) and self._is_itself(each)]
+
+    @property
+    def _holders(self) -> tuple[Holding, ...]:
+        return self.info.holders if self.info else ()
 
     def skip(self) -> None:
         """Log a warning and send `task_skipped`. The task then completes without running."""
@@ -118,13 +137,11 @@ class Conflict:
 
     def _warn_about_another_task(self) -> None:
         """Log once that the holder is another task with the same lock."""
-        other = self.holding.holder.task_name if self.holding else None
-        name = self.call.task_name
-        if name and other and other != name and name not in _warned:
-            _warned.add(name)
-            logger.warning(
+        if self.is_with_another_task:
+            others = ", ".join(sorted(map(str, self._task_names)))
+            warn_once(
                 "Skipped because of another task, so its work is lost: task=%s other=%s name=%r",
-                *(name, printable(other), self.name),
+                *(self.call.name, printable(others), self.name),
             )
 
     def _rank(self, holding: Holding) -> tuple[bool, bool, bool]:

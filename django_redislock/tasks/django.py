@@ -311,24 +311,9 @@ class QueueLocks:
             return enqueue()
         call = call_of(single, task, args, kwargs)
         name, token = single.name_of(call), f"queued-{token_hex(16)}"
-        conflict = Conflict(call, name)
         sending = QueueLock(single.lock(name, call), token, (call.name, None), sending=True)
-        while not sending.acquire(SENDING_SECONDS):
-            holders_with_ids(single, name)
-            if not conflict.look():  # it was released in the meantime
-                continue
-            ended = self._ended_queue_lock(conflict)
-            if ended is None and conflict.error.task_id is None:
-                return enqueue()  # only a task has a result
-            if ended is None:
-                return call.single.options.policy.when_sent(Duplicate(self, task), conflict)
-            if sending.take_over(ended.token, SENDING_SECONDS):
-                task_id = printable(ended.holder.task_id)
-                logger.info(
-                    "Queue lock taken over from a task that has ended: name=%r task=%s by=%s",
-                    *(name, task_id, call),
-                )
-                break
+        if conflict := self._conflict(sending, call):
+            return single.options.policy.when_sent(Duplicate(self, task, enqueue), conflict)
         before, is_queued = being_sent.set(token), False
         try:
             result = enqueue()
@@ -351,28 +336,35 @@ class QueueLocks:
             return await super().aenqueue(task, args, kwargs)  # type: ignore[misc]  # a mixin
         return await sync_to_async(self.enqueue)(task, args, kwargs)
 
-    def _ended_queue_lock(self, conflict: Conflict) -> Holding | None:
-        """Return a queue lock whose task has ended, or was deleted before it ran."""
-        return next((each for each in conflict.queue_locks if self._has_ended(each)), None)
+    def _conflict(self, sending: QueueLock, call: TaskCall) -> Conflict | None:
+        """Take the temporary queue lock of a task, or return the conflict with its holder."""
+        name = sending.lock.name
+        conflict = Conflict(call, name)
+        while not sending.acquire(SENDING_SECONDS):
+            holders_with_ids(call.single, name)
+            if not conflict.look():  # it was released in the meantime
+                continue
+            # Or it was deleted before it ran.
+            ended = next((each for each in conflict.queue_locks if self._has_ended(each)), None)
+            if ended is None:
+                return conflict
+            if sending.take_over(ended.token, SENDING_SECONDS):
+                logger.info(
+                    "Queue lock taken over from a task that has ended: name=%r task=%s by=%s",
+                    *(name, printable(ended.holder.task_id), call),
+                )
+                break
+        return None
 
     def _has_ended(self, queue_lock: Holding) -> bool:
-        if not self.supports_get_result:  # type: ignore[attr-defined]  # a mixin
-            return False
         task_id = complete_id(queue_lock.holder.task_id)
-        until = clock.now() + REPLICATION_SECONDS - age(queue_lock)
-        while True:
-            try:
-                result = self.get_result(task_id)  # type: ignore[attr-defined]  # a mixin
-            except NO_SUCH_RESULT:
-                if is_uncommitted(queue_lock):
-                    return False
-                if clock.now() >= until:
-                    return True
-            except Exception:  # it is unreachable
-                return False
-            else:
-                return bool(result.is_finished)
-            time.sleep(POLL_SECONDS)
+        try:
+            return bool(self.get_result(task_id).is_finished)  # type: ignore[attr-defined]
+        except NO_SUCH_RESULT:
+            is_replicated = age(queue_lock) >= REPLICATION_SECONDS
+            return is_replicated and not is_uncommitted(queue_lock)
+        except Exception:  # it is unreachable, or stores no results
+            return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -382,10 +374,16 @@ class Duplicate:
     backend: Any
     task: Any
 
+    enqueue: Callable[[], Any]
+    """Enqueues it without a queue lock."""
+
     def skip(self, conflict: Conflict) -> Any:
-        """Return the result of the other task."""
-        conflict.skip()
+        """Return the result of the task that has the queue lock. Only an instance of the same task
+        has one for this call. Otherwise enqueue the task, which meets the lock when it starts."""
         task_id = conflict.error.task_id
+        if task_id is None or conflict.is_with_another_task:
+            return self.enqueue()
+        conflict.skip()
         try:
             return self.backend.get_result(task_id)
         except NO_RESULT:  # the backend stores none, or its transaction is not committed

@@ -4,10 +4,11 @@ The text is the same before and after the argument was sent as JSON.
 """
 
 import json
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal
 from enum import Enum
+from functools import singledispatch
 from inspect import Parameter, Signature
 from typing import Any
 from uuid import UUID
@@ -74,6 +75,7 @@ def arguments_text(unique_on: Collection[str], signature: Signature) -> Callable
     return text_for
 
 
+@singledispatch
 def text_of(value: object) -> str:
     """Return the text of `value`. Equal values of one type have the same text.
 
@@ -84,50 +86,105 @@ def text_of(value: object) -> str:
         TypeError: The type has no lasting text.
         ValueError: The value is a model that is not saved, or a number with too many digits.
     """
-    match value:
-        case None:
-            return "null"
-        case bool():
-            return "true" if value else "false"
-        case str():  # the value of a StrEnum
-            return _quoted(str.__str__(value))
-        case int():
-            return int.__repr__(value)
-        case float():
-            return float.__repr__(value or 0.0)  # -0.0 equals 0.0
-        case Decimal():
-            return f"Decimal({_shortest(value) if value.is_finite() else value})"
-        case UUID():
-            return str(value)
-        case datetime():  # in UTC, because the time zone does not matter
-            return (value.astimezone(UTC) if value.utcoffset() is not None else value).isoformat()
-        case date() | time():
-            return value.isoformat()
-        case timedelta():
-            return duration_iso_string(value)
-        case bytes():
-            if len(value) <= MAX_NAME_BYTES:
-                return bytes.__repr__(value)
-            return f"{value[:MAX_NAME_BYTES]!r}#{digest_of(value.decode('latin-1'))}"
-        case list() | tuple():
-            return f"[{','.join(map(text_of, value))}]"
-        case set() | frozenset():
-            return f"set({','.join(sorted(map(text_of, value)))})"
-        case dict():
-            # In JSON, each key is a string.
-            keys = {key: key if isinstance(key, str) else text_of(key) for key in value}
-            items = (f"{_quoted(keys[key])}:{text_of(item)}" for key, item in value.items())
-            return f"{{{','.join(sorted(items))}}}"
-        case Enum():  # without another type
-            return f"{type(value).__qualname__}.{value.name or value.value}"
-        case Model():
-            return _model_text(value)
-        case Promise():  # a lazy text, which Celery sends as text
-            return _quoted(str(value))
     raise TypeError(
         f"{type(value).__module__}.{type(value).__qualname__} is not supported."
         " Pass an identifier instead, such as a primary key, or use key=."
     )
+
+
+@text_of.register
+def _(value: None) -> str:
+    return "null"
+
+
+@text_of.register
+def _(value: bool) -> str:
+    return str(value).lower()
+
+
+@text_of.register
+def _(value: str) -> str:
+    return _quoted(str.__str__(value))  # the value of a StrEnum
+
+
+@text_of.register
+def _(value: Promise) -> str:
+    return _quoted(str(value))  # a lazy text, which Celery sends as text
+
+
+@text_of.register
+def _(value: int) -> str:
+    return int.__repr__(value)
+
+
+@text_of.register
+def _(value: float) -> str:
+    return float.__repr__(value or 0.0)  # -0.0 equals 0.0
+
+
+@text_of.register
+def _(value: Decimal) -> str:
+    return f"Decimal({_shortest(value) if value.is_finite() else value})"
+
+
+@text_of.register
+def _(value: UUID) -> str:
+    return str(value)
+
+
+@text_of.register
+def _(value: date | time) -> str:
+    return value.isoformat()
+
+
+@text_of.register
+def _(value: datetime) -> str:
+    # In UTC, because the time zone does not matter.
+    return (value.astimezone(UTC) if value.utcoffset() is not None else value).isoformat()
+
+
+@text_of.register
+def _(value: timedelta) -> str:
+    return duration_iso_string(value)
+
+
+@text_of.register
+def _(value: bytes) -> str:
+    if len(value) <= MAX_NAME_BYTES:
+        return bytes.__repr__(value)
+    return f"{value[:MAX_NAME_BYTES]!r}#{digest_of(value.decode('latin-1'))}"
+
+
+@text_of.register(list | tuple)
+def _(value: Iterable[object]) -> str:
+    return f"[{','.join(map(text_of, value))}]"
+
+
+@text_of.register(set | frozenset)
+def _(value: Iterable[object]) -> str:
+    return f"set({','.join(sorted(map(text_of, value)))})"
+
+
+@text_of.register(dict)
+def _(value: dict[object, object]) -> str:
+    # In JSON, each key is a string.
+    keys = {key: key if isinstance(key, str) else text_of(key) for key in value}
+    items = (f"{_quoted(keys[key])}:{text_of(item)}" for key, item in value.items())
+    return f"{{{','.join(sorted(items))}}}"
+
+
+@text_of.register
+def _(value: Enum) -> str:  # without another type
+    return f"{type(value).__qualname__}.{value.name or value.value}"
+
+
+@text_of.register
+def _(value: Model) -> str:
+    if value.pk is None or value._state.adding:
+        raise ValueError(f"this {value._meta.label} is not saved. Save it first.")
+    # A proxy model has the same rows.
+    model = value._meta.concrete_model or type(value)
+    return f"{model._meta.label_lower}:{text_of(value.pk)}"
 
 
 def _quoted(text: str) -> str:
@@ -141,14 +198,6 @@ def _quoted(text: str) -> str:
         return _to_json(text)
     # No other text has a "#" after its closing quote.
     return f"{_to_json(text[:MAX_NAME_BYTES])}#{digest_of(text)}"
-
-
-def _model_text(instance: Model) -> str:
-    if instance.pk is None or instance._state.adding:
-        raise ValueError(f"this {instance._meta.label} is not saved. Save it first.")
-    # A proxy model has the same rows.
-    model = instance._meta.concrete_model or type(instance)
-    return f"{model._meta.label_lower}:{text_of(instance.pk)}"
 
 
 def _shortest(value: Decimal) -> str:

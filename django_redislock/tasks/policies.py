@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Protocol
+import random
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Protocol, cast
 
 from django_redislock.lock_state import is_queued
 from django_redislock.snapshots import Holding
@@ -12,6 +13,18 @@ from .deliveries import Holder
 if TYPE_CHECKING:
     from .conflict import Conflict
     from .options import Locking, Options
+
+
+MAX_BACK_OFF_SECONDS = 60
+
+
+def back_off(conflicts: int) -> float:
+    """Return the seconds to wait after a number of conflicts: 1, 2, 4 ... with jitter.
+
+    It is at least 1, because quorum queues of RabbitMQ delay messages by whole seconds.
+    """
+    longest = min(MAX_BACK_OFF_SECONDS, 2.0 ** min(conflicts, 10))
+    return max(1.0, longest * random.uniform(0.5, 1))  # noqa: S311  jitter is no secret
 
 
 class StartingCall(Protocol):
@@ -94,6 +107,12 @@ class Policy:
     def replaceable(self, conflict: Conflict) -> Holding | None:
         """Return the queue lock that a new message takes over, of a lock that was just read."""
         return None
+
+    def seconds_until_retry(self, conflicts: int) -> float:
+        """Return the seconds until a task that runs later may start, after some conflicts."""
+        if self.of_task.countdown is None:
+            return back_off(conflicts)
+        return cast("float", self.of_task.countdown)
 
 
 class Skip(Policy):
@@ -184,6 +203,9 @@ class Queue(Policy):
     @classmethod
     def works_with(cls, locking: Locking) -> bool:
         return locking.when_sent and locking.while_running and not locking.separate
+
+    def seconds_until_retry(self, conflicts: int) -> float:
+        return 0  # it waits in the queue of its lock
 
     def at_start(self, call: StartingCall, conflict: Conflict) -> Any:
         if call.can_run_later:

@@ -10,9 +10,7 @@ from hashlib import sha256
 from inspect import unwrap
 from typing import Any
 
-from django.conf import settings
-from django.core.exceptions import ImproperlyConfigured
-from django.utils.crypto import constant_time_compare, salted_hmac
+from django.core.signing import BadSignature, Signer
 from redis.exceptions import RedisError
 
 from django_redislock import validators
@@ -167,13 +165,11 @@ class Single:
 
     def queue_lock(self, lock: BaseLock, call: TaskCall) -> QueueLock:
         """Return the queue lock of a task, to acquire it."""
-        return QueueLock(
-            lock,
-            call.queue_token,
-            (call.name, call.task_id),
-            expected=call.is_expected,
-            signature=queue_signature(lock.name, call.name, call.task_id or ""),
-        )
+        task = call.name, call.task_id
+        queue_lock = QueueLock(lock, call.queue_token, task, expected=call.is_expected)
+        if self.options.policy.replaces:
+            queue_lock.metadata["signature"] = _signer().signature(_signed_text(lock.name, task))
+        return queue_lock
 
     def release_queue_lock(self, name: str, call: TaskCall) -> bool:
         """Release the queue lock of a task, and return whether the task held it."""
@@ -214,29 +210,26 @@ def queue_lock_token(task_id: str) -> str:
     return f"queued-{digest[:32]}"
 
 
-def queue_signature(
-    lock_name: str, task_name: str, task_id: str, secret: str | bytes | None = None
-) -> str:
-    """Return the proof that this project took the queue lock for that task.
-
-    Its key is Django's ``SECRET_KEY``, unless another `secret` is given, so a record that somebody
-    else wrote to Redis does not have it. Without a ``SECRET_KEY``, return "".
-    """
-    value = json.dumps([lock_name, task_name, task_id])
-    try:
-        return salted_hmac(MARK, value, secret, algorithm="sha256").hexdigest()[:32]
-    except ImproperlyConfigured:
-        return ""
-
-
 def is_signed(holding: Holding, lock_name: str, task_name: str) -> bool:
-    """Return whether this project took that queue lock for a task of that name."""
-    found = holding.metadata.get("signature")
-    if not isinstance(found, str):
+    """Return whether this project took that queue lock for a task of that name.
+
+    Somebody else who wrote the record to Redis does not have Django's ``SECRET_KEY``.
+    """
+    signer = _signer()
+    text = _signed_text(lock_name, (task_name, holding.holder.task_id))
+    try:
+        signer.unsign(f"{text}{signer.sep}{holding.metadata.get('signature')}")
+    except (BadSignature, UnicodeError):
         return False
-    signed = lock_name, task_name, holding.holder.task_id or ""
-    expected = [queue_signature(*signed, key) for key in (None, *settings.SECRET_KEY_FALLBACKS)]
-    return any(each and constant_time_compare(found, each) for each in expected)
+    return True
+
+
+def _signer() -> Signer:
+    return Signer(salt=MARK)
+
+
+def _signed_text(lock_name: str, task: tuple[str | None, str | None]) -> str:
+    return json.dumps([lock_name, *task])
 
 
 def marked(function: Callable[..., Any]) -> Single | None:

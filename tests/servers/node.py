@@ -186,10 +186,8 @@ class Node(Running):
         self.ask("CONFIG", "REWRITE")
 
     def close(self) -> None:
-        """Stop it, close its clients, remove its folder."""
-        if self.is_running:
-            self.resume()
-        self.stop()
+        """Kill it, close its clients, remove its folder."""
+        self.kill()
         for client in self._clients:
             client.close()
         self._remove()

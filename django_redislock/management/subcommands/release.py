@@ -15,10 +15,10 @@ from redis.exceptions import RedisError
 from ...advice import quorum_text
 from ...lock_state import QUEUED, STALE, LockState, is_queued, process_of, state_of_holding
 from ...manager import LockManager
+from ...sentences import hold_text
 from ...snapshots import Holding, LockInfo, Waiter
 from ...text import age, any_of, error_text, printable, short_duration, task_text
 from ..arguments import NOT_DONE, USAGE, add_process, duration, name, pattern, reason
-from ..formatting import hold_text
 from ..output import checked_output
 
 HELP = "Force-release locks. This does not stop their holders."
@@ -86,23 +86,34 @@ def run(command: BaseCommand, manager: LockManager, options: dict[str, Any]) -> 
         text = "Give NAMEs, --pattern, --older-than, --host, --process, --task, --stale, --token"
         raise CommandError(f"{text} or --all.", returncode=USAGE)
     failures: list[str] = []
-    found = matching_holds(manager, options, failures)
-    first = next(found, None)
-    holds: Iterable[SelectedHold] = chain([first], found) if first else ()
-    if first is None and not failures:
-        if options["token"]:  # unlike the other filters, it is of one holder
-            raise CommandError("No matching holder has this token.")
+    holds: Iterator[SelectedHold] = matching_holds(manager, options, failures)
+    first = next(holds, None)
+    if first:
+        act(command, manager, options, chain([first], holds), failures)
+    elif options["token"] and not failures:  # unlike the other filters, it is of one holder
+        raise CommandError("No matching holder has this token.")
+    elif not failures:
         command.stdout.write("No active lock matches.")
-    elif options["dry_run"]:
-        for hold in holds:
-            command.stdout.write(f"Would release {hold.text}")
-    else:
-        if first and not options["yes"]:
-            holds = confirmed(command, holds)
-        force = partial(manager.force_release, by=system_user(), reason=options["reason"])
-        failures += release(force, holds, partial(report, command))
     if failures:
         raise CommandError("\n".join(failures))
+
+
+def act(
+    command: BaseCommand,
+    manager: LockManager,
+    options: dict[str, Any],
+    holds: Iterable[SelectedHold],
+    failures: list[str],
+) -> None:
+    """Show the holds, or release them, and add a line to `failures` for each that is not."""
+    if options["dry_run"]:
+        for hold in holds:
+            command.stdout.write(f"Would release {hold.text}")
+        return
+    if not options["yes"]:
+        holds = confirmed(command, holds)
+    force = partial(manager.force_release, by=system_user(), reason=options["reason"])
+    failures += release(force, holds, partial(report, command))
 
 
 def matching_holds(

@@ -20,14 +20,13 @@ from redis.exceptions import RedisError
 from ...engine.timing import REPLY_TIMEOUT_SECONDS
 from ...exceptions import LockError, LockLost
 from ...health import unavailable_text
-from ...lock_state import primary_holder
 from ...lock_types import Mutex
 from ...manager import LockManager
+from ...sentences import held_text
 from ...signals import lock_waiting
 from ...text import error_text, printable, short_duration
 from ...tokens import new_stored_token
 from ..arguments import NOT_DONE, duration, exit_status, lease, name
-from ..formatting import hold_text
 
 HELP = "Run a command while a lock is held, and stop it if the lock is lost."
 
@@ -70,7 +69,7 @@ def add_arguments(parser: CommandParser) -> None:
     parser.add_argument("--grace", type=duration, default=10.0, metavar="S", help=help_text)
     help_text = (
         "Exit status if the lock was not acquired; default: %(default)s. With 0 nothing is"
-        " printed about it, except with -v 2."
+        " printed about it."
     )
     conflict = "--conflict-exit-code"
     parser.add_argument(conflict, type=exit_status, default=NOT_DONE, metavar="N", help=help_text)
@@ -82,7 +81,7 @@ def run(command: BaseCommand, manager: LockManager, options: dict[str, Any]) -> 
     try:
         with signal_handler(locked.on_signal):
             status = locked.run()
-    except (LockError, OSError, ImproperlyConfigured) as error:
+    except (LockError, ImproperlyConfigured) as error:
         locked.fail(error)
     except RedisError as error:
         locked.fail(unavailable_text(manager.alias, error))
@@ -101,11 +100,10 @@ class LockedCommand:
         self.is_waiting = True
         # Unlike other queues, it can be used in a signal handler.
         self.signals: SimpleQueue[int] = SimpleQueue()
-        # A skipped run that counts as a success is silent, so that cron sends no mail about it.
-        self.is_quiet = options["conflict_exit_code"] == 0 and options["verbosity"] < 2
         metadata = {"command": printable(Path(options["argv"][0]).name[:MAX_COMMAND_CHARACTERS])}
         self.lock = manager.lock(self.name, timeout=options["timeout"], metadata=metadata)
         self.lock.reply_timeout = REPLY_TIMEOUT_SECONDS  # the client can have no limit
+        self.lock.stored_token = new_stored_token()
 
     def on_signal(self, number: int, frame: FrameType | None) -> None:
         if self.is_waiting:
@@ -113,20 +111,20 @@ class LockedCommand:
             raise SystemExit(SIGNALLED + number)
         self.signals.put(number)
 
-    def on_waiting(self, **about: object) -> None:
-        self.say(f"Waiting for {self.holder_text()}")
-
     def run(self) -> int:
         """Run the command, and return the exit status."""
-        if not self.is_quiet:
-            lock_waiting.connect(self.on_waiting, sender=Mutex)
-        self.lock.stored_token = new_stored_token()
+        if self.acquire():
+            return self.release(self.run_command())
+        self.say_conflict("Not run:")
+        return int(self.options["conflict_exit_code"])
+
+    def acquire(self) -> bool:
         wait = 0 if self.options["skip"] else self.options["wait"]
+        lock_waiting.connect(self.on_waiting, sender=Mutex)
         try:
             is_acquired = self.lock.acquire(wait != 0, wait or None)
             self.is_waiting = False
-            if is_acquired:
-                status = self.run_command()
+            return is_acquired
         except BaseException:
             # An interrupted acquisition leaves its release to the renewal, which ends with this
             # process. The token is enough to release a waiter or a holder.
@@ -135,17 +133,14 @@ class LockedCommand:
             raise
         finally:
             lock_waiting.disconnect(self.on_waiting, sender=Mutex)
-        if is_acquired:
-            return LOST if self.lock.lost else self.release(status)
-        if not self.is_quiet:
-            self.fail(self.holder_text(), self.options["conflict_exit_code"])
-        return 0
 
-    def holder_text(self) -> str:
-        """Return the lock's name and its holder, for the end of a sentence."""
-        info = self.manager.get(self.name)
-        held = primary_holder(info) if info else None
-        return hold_text(self.name, held) if held else printable(self.name)
+    def on_waiting(self, **about: object) -> None:
+        self.say_conflict("Waiting for")
+
+    def say_conflict(self, what: str) -> None:
+        # A skipped run that counts as a success is silent, so that cron sends no mail about it.
+        if self.options["conflict_exit_code"]:
+            self.say(f"{what} {held_text(self.manager, self.name)}")
 
     def run_command(self) -> int:
         argv = self.options["argv"]
@@ -192,6 +187,8 @@ class LockedCommand:
 
     def release(self, status: int) -> int:
         """Release the lock, and return the exit status."""
+        if self.lock.lost:
+            return LOST
         try:
             self.lock.release()
         except LockLost:
@@ -204,9 +201,9 @@ class LockedCommand:
             )
         return status
 
-    def fail(self, reason: object, status: int = NOT_DONE) -> NoReturn:
+    def fail(self, reason: object) -> NoReturn:
         self.say(f"Not run: {error_text(reason)}")
-        raise SystemExit(status) from None
+        raise SystemExit(NOT_DONE) from None
 
     def say(self, text: str) -> None:
         with suppress(OSError):  # nobody reads stderr

@@ -1,6 +1,5 @@
 """`locks show`: one lock, its holders, waiters and history, and what to do next."""
 
-import shlex
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
@@ -8,11 +7,21 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.template.defaultfilters import pluralize
 
-from ...advice import Advice, advice, quorum_text
-from ...lock_state import COOLDOWN, HANDOVER, HELD, QUEUED, STALE, state_of, state_of_holding
-from ...manager import LockManager, locks
+from ...advice import Advice, advice, deadlock_text, quorum_text
+from ...lock_state import COOLDOWN, QUEUED, state_of_holding
+from ...manager import LockManager
+from ...sentences import headline, release_steps, renewal_text
 from ...snapshots import Event, Holding, LockInfo, Waiter
-from ...text import age, holder_text, metadata_text, printable, short_duration, task_text
+from ...text import (
+    age,
+    holder_text,
+    metadata_text,
+    printable,
+    short_duration,
+    some,
+    task_text,
+)
+from ...waits import Chain, Dependency, chain_of
 from .. import formatting
 from ..arguments import add_format, name
 from ..output import write_paragraph, write_table
@@ -20,9 +29,6 @@ from ..output import write_paragraph, write_table
 HELP = "Show one lock: its holders, its waiters, its history, and what to do next."
 
 MAX_WAITERS, MAX_EVENTS = 100, 10
-
-RELEASE_IF = {QUEUED: "If the message is gone", COOLDOWN: "To end the cooldown now"}
-"""When to release a lock, if not because its process is gone."""
 
 ROLES = {QUEUED: ("Sender", "sent", "queued"), COOLDOWN: ("Last holder", "acquired", "")}
 """Labels of a holder that does not work under the lock: the holder, and its two times."""
@@ -41,12 +47,16 @@ def run(command: BaseCommand, manager: LockManager, options: dict[str, Any]) -> 
         free = LockInfo(name, kind="", capacity=0, state="free", waiters=0, longest_wait=0.0)
         facts = formatting.lock_facts(info) if info else asdict(free)
         facts["queue"] = [formatting.record_facts(waiter) for waiter in waiters]
+        chain = chain_of(manager, info)
+        facts["chain"] = [formatting.wait_facts(wait) for wait in chain.waits]
+        facts["is_deadlock"] = bool(chain.deadlock)
         facts["history"] = [formatting.record_facts(event) for event in history]
         write(formatting.json_text(facts))
     elif info:
         found = advice(info, formatting.moment_text)
         write_lock(command, info, found)
         write_waiters(command, info, waiters)
+        write_chain(command, chain_of(manager, info))
         write_history(command, history)
         absent = [] if waiters else ["Nobody waits."]
         absent += [] if history else ["No earlier event is recorded."]
@@ -73,26 +83,15 @@ def write_lock(command: BaseCommand, info: LockInfo, found: Advice) -> None:
         write_holding(command, info, holding)
 
 
-def headline(info: LockInfo) -> str:
-    """Return the state of a lock and, if there is only one, who holds it."""
-    text, held = f"{printable(info.name)} ({info.kind}): {state_of(info).label}", info.first
-    if held is None or len(info.holders) > 1 or not held.timeout:
-        return text
-    who, how_long = holder_text(held), short_duration(age(held))
-    if state_of(info) is QUEUED:
-        return f"{text} for {how_long}, sent by {who}"
-    return f"{text}, {who} for {how_long}"
-
-
 def write_holding(command: BaseCommand, info: LockInfo, holding: Holding) -> None:
     state = state_of_holding(holding)
     role, since, how_long = ROLES.get(state, ("Holder", "acquired", "held for"))
     command.stdout.write(f"\n{role} {holder_text(holding)}", command.style.MIGRATE_HEADING)
     waited = f" (waited {short_duration(holding.waited)})" if holding.waited else ""
     left = short_duration(holding.ttl)
-    lease = f"{left} of {short_duration(holding.timeout)} left, {formatting.renewal_text(holding)}"
+    lease = f"{left} of {short_duration(holding.timeout)} left, {renewal_text(holding)}"
     if holding.unconfirmed:
-        lease = f"{short_duration(holding.timeout)}, {formatting.renewal_text(holding)}"
+        lease = f"{short_duration(holding.timeout)}, {renewal_text(holding)}"
     lines = {
         "state": str(state.label) if len(info.holders) > 1 else "",
         "task": task_text(holding),
@@ -126,30 +125,33 @@ def write_waiters(command: BaseCommand, info: LockInfo, waiters: Sequence[Waiter
     write_table(command, rows)
 
 
+def write_chain(command: BaseCommand, chain: Chain) -> None:
+    if not chain.waits:
+        return
+    command.stdout.write("\nWho waits for whom", command.style.MIGRATE_HEADING)
+    header = ("WAITER", "TASK", "HOLDS", "WAITS FOR", "HELD BY", "WAITED")
+    write_table(command, [header, *map(wait_cells, chain.waits)])
+    if chain.deadlock:
+        command.stdout.write("Deadlock.", command.style.ERROR)
+        write_paragraph(command, deadlock_text(len(chain.deadlock)))
+
+
+def wait_cells(wait: Dependency) -> tuple[str, ...]:
+    return (
+        holder_text(wait.waiter),
+        task_text(wait.waiter) or "-",
+        some(map(printable, wait.also_holds)),
+        printable(wait.name),
+        some(map(holder_text, wait.holdings)),
+        short_duration(wait.waiter.waited),
+    )
+
+
 def write_history(command: BaseCommand, history: Sequence[Event]) -> None:
     if history:
         latest = f", the latest {MAX_EVENTS} events" if len(history) == MAX_EVENTS else ""
         command.stdout.write(f"\nHistory{latest}", command.style.MIGRATE_HEADING)
         formatting.write_events(command, history)
-
-
-def release_steps(manager: LockManager, info: LockInfo) -> list[str]:
-    """Return when to release the lock, and the command. Empty if a release is not right."""
-    state, has_several = state_of(info), len(info.holders) > 1
-    # Of several holders, the others may be running.
-    is_right = state in (STALE, COOLDOWN) if has_several else state not in (HELD, HANDOVER)
-    if not (is_right and info.name.isprintable()):  # nobody could type the name
-        return []
-    arguments = ["manage.py", "locks", "release"]
-    if manager.alias != locks.alias:
-        arguments.append(f"--using={manager.alias}")
-    if has_several and state is STALE:
-        arguments.append("--stale")
-    if info.name.startswith("-"):
-        arguments.append("--")
-    condition = RELEASE_IF.get(state, "If the process is gone")
-    step = f"{condition}, run: {shlex.join([*arguments, info.name])}"
-    return [str(STALE.release), step] if state is STALE else [step]
 
 
 def share(info: LockInfo, record: Holding | Waiter) -> dict[str, str]:

@@ -6,6 +6,7 @@
         "#redislock-notes",
         "#redislock-states",
         "#redislock-pages",
+        "#redislock-pages-above", // of Grappelli
         "#redislock-all",
         "#toolbar span.quiet",
         "#redislock-live",
@@ -15,6 +16,7 @@
     const LATE_SECONDS = 3; // a refresh may be late by this much
 
     const find = (selector, root = document) => root.querySelector(selector);
+    const table = (root = document) => find("#result_list", root)?.parentElement;
     const all = (selector, root = document) => [...root.querySelectorAll(selector)];
 
     // What runs down. Only seconds since the page was drawn count: the clock may be wrong. It runs
@@ -61,7 +63,7 @@
     // The boxes. What is checked stays what its user saw: a lock that changes hands afterwards
     // is not released.
 
-    const form = find("#changelist-form");
+    const form = find("#changelist-form, #grp-changelist-form");
     const elsewhere = find("#redislock-elsewhere");
     let lastClicked = null;
 
@@ -74,7 +76,7 @@
         const now = boxesAnywhere();
         const checked = now.filter((box) => box.checked);
         now.forEach((box) => rowOf(box)?.classList.toggle("selected", box.checked));
-        const counter = find(".action-counter");
+        const counter = find("span.grp-action-counter") ?? find(".action-counter");
         if (counter) {
             const counts = { sel: checked.length, cnt: now.length };
             counter.textContent = interpolate(
@@ -201,7 +203,7 @@
         SWAPPED.forEach((selector) => {
             find(selector)?.replaceWith(find(selector, page) ?? "");
         });
-        if (form) swapRows(find(".results", page));
+        if (form) swapRows(table(page));
         const actions = find(".actions", page); // an empty list has none
         if (form && actions && !find(".actions")) elsewhere.after(actions);
         all(".redislock-figures").forEach((each, place) => (each.open = unfolded[place] ?? false));
@@ -213,22 +215,28 @@
 
     function isTextSelected() {
         const text = getSelection();
-        const results = find(".results, #redislock-live");
+        const results = table() ?? find("#redislock-live");
         return results && !text.isCollapsed && text.containsNode(results, true);
     }
 
     function swapRows(results) {
-        const here = find(".results");
+        const here = table();
         if (!here || !results) {
             here?.remove();
-            if (results) find("#redislock-pages").before(results);
+            if (results) (find(".actions", form) ?? elsewhere).after(results);
             return;
         }
         // The rows alone, so that the table stays where it was scrolled to, unless a second cache
         // alias adds a column.
-        const headers = (table) => find("thead", table).textContent;
-        const part = headers(here) === headers(results) ? "tbody" : "table";
-        find(part, here).replaceWith(find(part, results));
+        const headers = (root) => find("thead", root).textContent;
+        const rows = (root) => all("#result_list > tbody", root); // Unfold has one for each row
+        if (headers(here) === headers(results)) {
+            const before = rows(here);
+            find("#result_list", here).append(...rows(results));
+            before.forEach((each) => each.remove());
+        } else {
+            find("#result_list", here).replaceWith(find("#result_list", results));
+        }
     }
 
     // What gives the focus back to the same thing in the same row.

@@ -72,7 +72,7 @@ def test_a_confirmed_grant_is_held(waiter: Child) -> None:
     waiter.expect("released")
 
 
-@pytest.mark.parametrize("timeout", [0.5, 2, 2.5, 30])
+@pytest.mark.parametrize("timeout", [0.5, 2, 2.5])
 def test_no_other_hold_is_a_handover(hold, timeout: float) -> None:
     lock = hold("x", timeout=timeout)
     assert not locks.get("x").unconfirmed

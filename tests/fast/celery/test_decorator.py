@@ -20,9 +20,9 @@ from django.core.exceptions import ImproperlyConfigured
 
 from django_redislock import AlreadyRunning, LockError, locks, single_instance
 from django_redislock.celery import current_lock
-from django_redislock.celery.execution import MAX_BACK_OFF_SECONDS, back_off
 from django_redislock.celery.message import single_of
 from django_redislock.signals import task_skipped
+from django_redislock.tasks.policies import MAX_BACK_OFF_SECONDS, back_off
 from django_redislock.testing import EmbeddedServer
 from tests.commands import run_process
 from tests.lock_tools import listening, start, waiting

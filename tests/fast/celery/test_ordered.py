@@ -100,6 +100,30 @@ def test_a_task_can_send_its_own_next_run(app, name):
     assert ids_of(delivered(app)) == [following]
 
 
+def test_a_task_that_has_ended_keeps_no_other_waiting(app, name):
+    task = make_task(app, name, **ORDERED)
+    first = task.delay()
+    assert ids_of(delivered(app)) == [first.id]
+    app.backend.store_result(first.id, None, "SUCCESS")
+    second = task.delay()
+    [message] = delivered(app)
+    assert message.headers["id"] == second.id
+    assert held_by(name) == {name: second.id}
+    assert end(app, task, message) == "ran"
+
+
+def test_a_full_queue_behind_a_task_that_has_ended_goes_on(app, name):
+    task = make_task(app, name, max_queued=1, **ORDERED)
+    first, second = task.delay(), task.delay()
+    delivered(app)
+    app.backend.store_result(first.id, None, "FAILURE")
+    with pytest.raises(AlreadyRunning):
+        task.delay()
+    [message] = delivered(app)
+    assert message.headers["id"] == second.id
+    assert end(app, task, message) == "ran"
+
+
 def test_the_same_id_is_not_sent_twice(app, name):
     task = make_task(app, name, **ORDERED)
     for _ in range(2):
@@ -223,7 +247,7 @@ def test_a_message_that_the_broker_refuses_does_not_stop_others(app, name, monke
         end(app, task, message)
     assert ids_of(delivered(app)) == [ids[1][1]]
     assert "Stored message not sent, will retry" in caplog.text
-    outbox = Outbox(locks._server)
+    outbox = Outbox(locks.alias)
     [message] = wait_until(outbox.take, timeout=10)
     assert outbox.confirm(queue_lock_token(refused), message.claim)
 

@@ -12,11 +12,12 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from django_redislock import LockError, LockLost, locks, metrics, single_instance
 from django_redislock.lock_state import STATES
-from django_redislock.testing import EmbeddedServer, held_elsewhere
+from django_redislock.testing import held_elsewhere
 from tests.commands import run_process
 from tests.lock_fixtures import alias_on  # noqa: F401  a fixture
 from tests.lock_tools import awaiting, hanging, start, waiting
 from tests.pages import postpone
+from tests.servers import Node
 from tests.tools import Child, wait_until
 
 MUTEX = {"using": "default", "kind": "mutex"}
@@ -214,7 +215,7 @@ def test_without_a_history_the_server_counts_no_events(settings):
 @pytest.fixture
 def own(alias_on):  # noqa: F811  the fixture
     """An alias on a server that may go away."""
-    with EmbeddedServer() as server:
+    with Node() as server:
         alias_on(server.url)
         yield server
 

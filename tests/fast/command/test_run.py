@@ -136,7 +136,6 @@ def test_skip_names_the_holder():
     ("options", "status", "printed"),
     [
         (["--wait", "0.05"], 99, "Waiting for x (.+\nNot run: x (.+\n"),
-        (["--wait", "0.05", "-v", "2"], 0, "Waiting for x (.+\nNot run: x (.+\n"),
         (["--wait", "0.05"], 0, ""),
         (["--skip"], 0, ""),
     ],

@@ -11,3 +11,4 @@ from tests.lock_fixtures import (  # noqa: F401
     proxied,
     three_servers,
 )
+from tests.quorums import all_five, five, hanging  # noqa: F401

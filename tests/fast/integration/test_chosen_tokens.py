@@ -6,26 +6,16 @@ import contextlib
 import os
 import signal
 import time
-from functools import partial
 
 import pytest
-import redis
-import redis.asyncio
-from redis.backoff import NoBackoff
-from redis.retry import Retry
 
-from django_redislock import AsyncLock, Lock, LockNotOwnedError, locks
-from django_redislock.engine import protocol, queries
-from django_redislock.engine.runners import run
+from django_redislock import LockNotOwnedError, locks
 from django_redislock.keys import Keys
 from django_redislock.lock_types.lease_flows import release_in_background
-from django_redislock.lua import ACQUIRE, RELEASE, RENEW
 from django_redislock.signals import lock_force_released
-from django_redislock.testing import EmbeddedServer
-from tests.faults.proxy import Proxy, runs
 from tests.lock_tools import free, lease_of, listening, start, waiting
 from tests.servers import Node
-from tests.tools import Child, wait_until
+from tests.tools import Child
 
 TOKEN = "web-1"
 NAME = "chosen"
@@ -35,7 +25,7 @@ KEYS = Keys("redislock")
 @pytest.fixture(scope="module")
 def three_urls():
     with contextlib.ExitStack() as stack:
-        yield [stack.enter_context(EmbeddedServer()).url for _ in range(3)]
+        yield [stack.enter_context(Node()).url for _ in range(3)]
 
 
 @pytest.fixture
@@ -67,6 +57,9 @@ PAIRS = {
 def pair(request):
     """Functions that create two locks, which exclude each other."""
     return PAIRS[request.param] or [request.getfixturevalue("quorum")] * 2
+
+
+SLOW_PAIRS = pytest.mark.parametrize("pair", ["mutex", "lock_many", "quorum"], indirect=True)
 
 
 def acquire(lock, **arguments):
@@ -109,6 +102,7 @@ def test_the_object_of_the_holder_lets_nobody_in_either(ask):
     shared.release()
 
 
+@SLOW_PAIRS
 def test_the_token_of_the_holder_does_not_shorten_the_cooldown(pair, ask):
     first, second = pair[0](at_least_for=1), pair[1]()
     began = time.monotonic()
@@ -123,6 +117,7 @@ def test_the_token_of_the_holder_does_not_shorten_the_cooldown(pair, ask):
     forget_all()
 
 
+@SLOW_PAIRS
 def test_callers_with_the_token_of_the_holder_wait_for_the_release(pair, ask):
     """They have positions of their own. One that gives up ends neither the hold nor a wait."""
     first = pair[0]()
@@ -161,32 +156,6 @@ def forget_all():
     for manager in locks.everywhere():
         for name in (NAME, "other"):
             manager.force_release(name)
-
-
-def test_the_lock_class_of_redis_py_refuses_the_token_of_the_holder(client_url):
-    with redis.Redis.from_url(client_url) as client:
-        first, second = (client.lock(NAME, timeout=30, lock_class=Lock) for _ in range(2))
-        assert first.acquire(token=TOKEN)
-        assert start(lambda: second.acquire(blocking=False, token=TOKEN)).result(60) is False
-        with pytest.raises(LockNotOwnedError):
-            second.release()
-        assert first.owned()
-        first.release()
-
-
-async def test_the_async_lock_class_of_redis_py_refuses_the_token_of_the_holder(client_url):
-    async with redis.asyncio.Redis.from_url(client_url) as client:
-        first, second = (client.lock(NAME, timeout=30, lock_class=AsyncLock) for _ in range(2))
-        assert await first.acquire(token=TOKEN)
-        other = asyncio.create_task(second.acquire(blocking=False, token=TOKEN))
-        assert await other is False
-        assert await first.owned()
-        await first.release()
-
-
-@pytest.fixture
-def client_url():
-    return os.environ["REDIS_URL"]
 
 
 def test_the_token_of_a_waiter_lets_nobody_ahead(redis_server):
@@ -301,106 +270,3 @@ def test_a_lost_hold_is_not_owned_because_another_holder_has_its_token():
 
     assert second.owned()
     second.release()
-
-
-# A repetition of the same request
-
-
-@pytest.fixture
-def proxied(server):
-    with Proxy(*server) as proxy:
-        yield proxy
-
-
-@pytest.fixture(scope="module")
-def server():
-    with Node() as node:
-        for script in (ACQUIRE, RELEASE, RENEW):
-            node.ask("SCRIPT", "LOAD", script.source)
-        yield node.address
-
-
-@pytest.mark.parametrize("retries", [0, 1])
-@pytest.mark.parametrize("when", ["at once", "after a wait"])
-def test_after_a_lost_reply_the_caller_has_exactly_one_hold(proxied, retries, when):
-    options = {"retry": Retry(NoBackoff(), retries)}
-    with redis.Redis.from_url(proxied.url, **options) as client:
-        make = partial(Lock, client, NAME, timeout=30)
-        lock, other = make(), make()
-        if when == "at once":
-            lost = proxied.drop_reply(runs(ACQUIRE))
-            waits = start(hold_or_error, lock)
-        else:
-            assert other.acquire(token=TOKEN)
-            lost = proxied.drop_reply(runs(ACQUIRE), times=2)
-            waits = start(hold_or_error, lock)
-            wait_until(lambda: lost.taken or waits.done())
-            other.release()
-        is_held = waits.result(60)
-        assert lost.done
-        holders = [each.token for each in info.holders] if (info := info_of(client)) else []
-        if is_held:
-            assert holders == [TOKEN]
-            assert not acquire(make(), blocking=False).result(60)
-            run(client, protocol.force_release(KEYS.of(NAME), None))
-        else:
-            wait_until(lambda: info_of(client) is None)
-
-
-def info_of(client):
-    return run(client, queries.get(KEYS, NAME))
-
-
-def hold_or_error(lock):
-    try:
-        return lock.acquire(token=TOKEN)
-    except redis.ConnectionError:
-        return False
-
-
-# Many processes
-
-
-LOOP = f"""
-import itertools, os, redis, time
-from django_redislock import Lock, locks
-
-name, seconds = {NAME!r}, float(sys.argv[1])
-client = redis.Redis.from_url(os.environ["REDIS_URL"])
-kinds = {{
-    "mutex": locks.lock(name),
-    "semaphore": locks.semaphore(name + ":semaphore", 2),
-    "write": locks.write_lock(name + ":readwrite"),
-    "lock_many": locks.lock_many([name + ":1", name + ":2"]),
-    "redis-py": Lock(client, name),
-}}
-most = dict.fromkeys(kinds, 0)
-say("ready")
-hear()
-end = time.monotonic() + seconds
-for kind in itertools.cycle(kinds):
-    if time.monotonic() > end:
-        break
-    if kinds[kind].acquire(blocking_timeout=1, token="same"):
-        most[kind] = max(most[kind], client.incr("inside:" + kind))
-        client.decr("inside:" + kind)
-        kinds[kind].release()
-say("most " + " ".join(f"{{kind}}={{number}}" for kind, number in most.items()))
-"""
-
-
-def test_processes_with_one_token_exclude_each_other(redis_server):
-    seconds = "2"
-    with contextlib.ExitStack() as stack:
-        children = [stack.enter_context(Child(LOOP, seconds)) for _ in range(4)]
-        for child in children:
-            child.expect("ready")
-        for child in children:
-            child.tell("go")
-        results = [
-            dict(pair.split("=") for pair in child.expect("most").split()) for child in children
-        ]
-    redis_server.delete(*redis_server.keys("inside:*"))
-    most = {kind: max(int(each[kind]) for each in results) for kind in results[0]}
-    assert most.pop("semaphore") in (1, 2)
-    assert set(most.values()) == {1}, most

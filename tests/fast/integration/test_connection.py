@@ -13,7 +13,6 @@ from django.test import override_settings
 
 from django_redislock import locks
 from django_redislock.backends import ClientServer, servers, supports_locks
-from django_redislock.testing import EmbeddedServer
 from tests.lock_fixtures import CORE, DJANGO_REDIS
 from tests.lock_tools import start, waiting
 from tests.servers import Certificates, Node
@@ -307,7 +306,7 @@ def test_the_first_of_several_addresses_is_used(settings, own_server, either_bac
 
 
 def test_one_shard_stores_the_locks_of_a_prefix(alias_on, own_server, own_redis):
-    with EmbeddedServer() as second:
+    with Node() as second:
         shards = [own_server.url, second.url]
         options = {"CLIENT_CLASS": "django_redis.client.ShardClient"}
         own = alias_on(shards, backend=DJANGO_REDIS, **options)
@@ -364,7 +363,7 @@ if find_spec("redis.cache"):  # not in redis-py 5.0
         assert asyncio.run(_ahold(own))
 
 
-def test_async_callers_wait_for_a_connection_of_an_exhausted_pool(alias_on, own_server):
+def test_one_connection_serves_many_async_callers(alias_on, own_server):
     own = alias_on(own_server.url, max_connections=1)
 
     async def all_use():
@@ -373,7 +372,7 @@ def test_async_callers_wait_for_a_connection_of_an_exhausted_pool(alias_on, own_
     assert asyncio.run(all_use()) == [True] * 5
 
 
-def test_a_blocking_pool_blocks_in_asyncio(alias_on, either_backend, own_server):
+def test_a_blocking_pool_serves_asyncio(alias_on, either_backend, own_server):
     options = {"max_connections": 3, "timeout": 20}
     if either_backend == CORE:
         options |= {"pool_class": "redis.BlockingConnectionPool"}

@@ -355,6 +355,18 @@ def test_a_caller_without_stale_never_gets_an_expired_value(values, moving_time)
     assert get(lambda: "new", 10) == "new"
 
 
+def test_a_caller_without_stale_waits_for_the_next_value(values, moving_time):
+    get(lambda: "old", 10, stale=60)
+    moving_time[0] = 11
+    slow = Slow()
+    refreshing = start(lambda: get(slow, 10, stale=60))
+    assert slow.began.wait(60)
+    without = start(lambda: get(refuse, 10))
+    waiting(locks, LOCK, 1)
+    slow.may_end.set()
+    assert without.result() == refreshing.result() == 1
+
+
 def test_an_exception_while_refreshing_keeps_the_stale_value(values, moving_time):
     get(lambda: "old", 10, stale=60)
     moving_time[0] = 11

@@ -9,7 +9,8 @@ import pytest
 from django.contrib import admin
 from django.contrib.auth.models import AnonymousUser, User
 from django.core.exceptions import ImproperlyConfigured
-from django.db import connection, transaction
+from django.core.signals import request_finished
+from django.db import close_old_connections, connection, transaction
 from django.http import FileResponse, HttpResponse, JsonResponse, StreamingHttpResponse
 from django.test import AsyncClient, AsyncRequestFactory, Client, RequestFactory
 from django.urls import path
@@ -25,6 +26,14 @@ from tests.lock_tools import awaiting, free, start, waiting
 
 requests = RequestFactory()
 arequests = AsyncRequestFactory()
+
+
+@pytest.fixture(autouse=True)
+def database_connections_of_other_tests():
+    """Leave them alone when a response is closed, as the test client does."""
+    request_finished.disconnect(close_old_connections)
+    yield
+    request_finished.connect(close_old_connections)
 
 
 @locks.guard("pay:{pk}")

@@ -17,7 +17,6 @@ from django_redislock.backends import servers
 from django_redislock.engine.operations import changed
 from django_redislock.engine.runners import run
 from django_redislock.health import CHECKS, INFO_CHECKS, RIGHTS, Finding, Health, examine, ping
-from django_redislock.testing import EmbeddedServer
 from tests.commands import run as run_command
 from tests.lock_fixtures import CORE, DJANGO_REDIS
 from tests.lock_tools import commands, hanging, start, within
@@ -34,7 +33,7 @@ def answers(client):
 
 @pytest.fixture(scope="module")
 def shared_server():
-    with EmbeddedServer() as server:
+    with Node() as server:
         yield server
 
 
@@ -63,9 +62,7 @@ def own_server(shared_server):
 @pytest.fixture
 def replica(own_server, own_redis):
     own_redis.config_set("repl-diskless-sync-delay", 0)
-    user = own_redis.connection_pool.connection_kwargs
-    login = {"primaryuser": user["username"], "primaryauth": user["password"]}
-    with EmbeddedServer(replicaof=f"127.0.0.1 {own_server.port}", **login) as server:
+    with Node(replicaof=f"127.0.0.1 {own_server.port}") as server:
         with redis.Redis.from_url(server.url, decode_responses=True) as client:
             wait_until(lambda: client.info("replication")["master_link_status"] == "up")
         yield server
@@ -74,7 +71,7 @@ def replica(own_server, own_redis):
 def as_user(alias_on, own_server, own_redis, *rules):
     """Return locks with a user who has all rights except those that `rules` remove."""
     own_redis.execute_command("ACL", "SETUSER", "app", "on", ">s3cret", "~*", "+@all", *rules)
-    return alias_on(f"redis://app:s3cret@{own_server.address}/0")
+    return alias_on(f"redis://app:s3cret@127.0.0.1:{own_server.port}/0")
 
 
 def fill(client):
@@ -248,7 +245,7 @@ def test_an_unresponsive_server_is_found_in_time(own_locks, own_server):
 
 
 def test_a_server_that_dies_during_the_check_is_found(alias_on):
-    with EmbeddedServer() as server:
+    with Node() as server:
         alias_on(server.url)
         found = examined(server.stop, after=BEFORE_EXERCISE)
     assert found.get("connection").status == "ok"
@@ -265,7 +262,7 @@ def test_a_database_that_is_missing_is_a_finding(alias_on, own_server):
 @pytest.mark.parametrize("user", ["", ":guess@", "nobody:guess@"])
 def test_a_wrong_password_is_a_finding(alias_on, own_server, own_redis, settings, user):
     own_redis.config_set("requirepass", "s3cret")
-    own = alias_on(f"redis://{user}{own_server.address}/0")
+    own = alias_on(f"redis://{user}127.0.0.1:{own_server.port}/0")
     found = own.health()
     start = (
         "The server refuses the user name or the password of CACHES['own']: AuthenticationError"
@@ -320,7 +317,7 @@ def test_persistence(own_locks, own_redis, aof, status, summary):
 @pytest.mark.parametrize("aof", ["no", "yes"])
 def test_a_failed_snapshot(alias_on, aof):
     with (
-        EmbeddedServer() as server,
+        Node() as server,
         redis.Redis.from_url(server.url, decode_responses=True) as client,
     ):
         client.config_set("appendonly", aof)

@@ -17,7 +17,7 @@ from tests.tools import wait_until
 
 DELAY_SECONDS = 0.003
 
-STEPS_APART = 60
+STEPS_APART = 240
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def test_an_interrupt_leaves_no_unread_reply_and_no_connection_in_use(url, obser
     first = random.randint(1, STEPS_APART)
     case = Case(lambda: make_client(url), observer)
     places = interrupt_everywhere(case, first=first, every=STEPS_APART)
-    assert len(places) > 5, places
+    assert len(places) > 1, places
 
 
 async def test_a_cancellation_leaves_no_unread_reply_and_no_connection_in_use(url, observer):

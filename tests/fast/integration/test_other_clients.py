@@ -15,6 +15,7 @@ from django_redislock import AsyncLock, Lock, LockError, LockLost, locks
 from django_redislock.testing import EmbeddedServer
 from tests.lock_fixtures import CORE, DJANGO_REDIS
 from tests.lock_tools import awaiting, commands, free, start, waiting
+from tests.servers import Node
 
 SAME = "already held by this"
 
@@ -240,7 +241,7 @@ def test_quorums(three_servers, twins):
 
 
 def test_quorums_that_share_less_than_a_majority(three_servers, twins, alias_on):
-    with EmbeddedServer() as fourth, EmbeddedServer() as fifth:
+    with Node() as fourth, Node() as fifth:
         for alias, server in (("fourth", fourth), ("fifth", fifth)):
             alias_on(server.url, alias=alias)
         with locks.quorum("a", three_servers):
@@ -261,7 +262,7 @@ def test_locks_of_two_databases_are_two_locks(alias_on, own_server):
 def test_a_lock_of_another_server_that_somebody_else_holds(alias_on, own_server):
     """The caller holds the lock of the same name on one server, and waits on the other."""
     own = alias_on(own_server.url)
-    with EmbeddedServer() as elsewhere:
+    with Node() as elsewhere:
         far = alias_on(elsewhere.url, alias="far")
         held = far.lock("a")
         holder = start(held.acquire)

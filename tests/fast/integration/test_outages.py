@@ -19,8 +19,7 @@ from redis.exceptions import (
 from django_redislock import LockError, LockLost
 from django_redislock.engine.outages import is_outage, outage_pause
 from django_redislock.engine.timing import HEARTBEAT_SECONDS, OUTAGE_PAUSE_SECONDS
-from django_redislock.lua import ACQUIRE
-from tests.faults.proxy import Proxy, runs
+from tests.faults.proxy import Proxy
 from tests.lock_tools import free, start, waiting, within
 from tests.tools import wait_until
 
@@ -86,9 +85,16 @@ def without_replicas(server, client):
 
 OUTAGES = pytest.mark.parametrize("outage", [stopped, read_only, without_replicas])
 
+# Sync and async code decide by the same flow.
+OUTAGES_OF_A_MODE = pytest.mark.parametrize(
+    ("mode", "outage"), [("sync", stopped), ("async", read_only), ("sync", without_replicas)]
+)
+
 
 @OUTAGES
-@pytest.mark.parametrize("limit", [LONG, None], ids=["with a limit", "without"])
+@pytest.mark.parametrize(
+    ("mode", "limit"), [("sync", LONG), ("async", None)], ids=["with a limit", "without"]
+)
 def test_a_waiter_acquires_after_an_outage(
     own_locks, own_server, own_redis, logged, mode, outage, limit
 ):
@@ -108,7 +114,7 @@ def test_a_waiter_acquires_after_an_outage(
     assert message.startswith(f"{EVENT}: name='a' waiters=1 error=")
 
 
-@OUTAGES
+@OUTAGES_OF_A_MODE
 def test_a_call_with_a_limit_may_begin_in_an_outage(
     own_locks, own_server, own_redis, logged, mode, outage
 ):
@@ -122,7 +128,7 @@ def test_a_call_with_a_limit_may_begin_in_an_outage(
     free(own_locks, "a")
 
 
-@OUTAGES
+@OUTAGES_OF_A_MODE
 @pytest.mark.parametrize("options", [{}, {"blocking": False}], ids=["no limit", "not blocking"])
 def test_other_calls_that_begin_in_an_outage_fail_at_once(
     own_locks, own_server, own_redis, logged, mode, outage, options
@@ -137,7 +143,7 @@ def test_a_call_without_a_limit_does_not_wait_for_a_wrong_address(alias_on, mode
         acquire(mode, alias_on("redis://127.0.0.1:1/0").lock("a"))
 
 
-@OUTAGES
+@pytest.mark.parametrize(("mode", "outage"), [("sync", stopped), ("async", read_only)])
 def test_the_last_error_is_raised_when_the_time_is_over(
     own_locks, own_server, own_redis, mode, outage
 ):
@@ -169,7 +175,7 @@ def test_holders_and_queries_fail_at_once(own_locks, own_server):
 
 def test_a_new_password_is_an_error_at_once(alias_on, own_server, own_redis, mode):
     own_redis.execute_command("ACL", "SETUSER", "app", "on", ">s3cret", "~*", "+@all")
-    own = alias_on(f"redis://app:s3cret@{own_server.address}/0")
+    own = alias_on(f"redis://app:s3cret@127.0.0.1:{own_server.port}/0")
     direct = alias_on(own_server.url, alias="direct")
     holder = direct.lock("a", timeout=LONG)
     assert holder.acquire()
@@ -183,10 +189,10 @@ def test_a_new_password_is_an_error_at_once(alias_on, own_server, own_redis, mod
     free(direct, "a")
 
 
-@pytest.mark.parametrize("right", ["-blpop", "-evalsha"])
+@pytest.mark.parametrize(("mode", "right"), [("sync", "-evalsha"), ("async", "-blpop")])
 def test_a_missing_right_is_an_error_at_once(alias_on, own_server, own_redis, mode, right):
     own_redis.execute_command("ACL", "SETUSER", "app", "on", ">s3cret", "~*", "+@all")
-    own = alias_on(f"redis://app:s3cret@{own_server.address}/0")
+    own = alias_on(f"redis://app:s3cret@127.0.0.1:{own_server.port}/0")
     direct = alias_on(own_server.url, alias="direct")
     holder = direct.lock("a", timeout=LONG)
     assert holder.acquire()
@@ -279,8 +285,11 @@ def connections_refused(proxy):
     proxy.accept()
 
 
-@pytest.mark.parametrize("forgotten", [False, True], ids=["the queue is kept", "it is lost"])
-@pytest.mark.parametrize("mode", ["threads", "tasks"])
+@pytest.mark.parametrize(
+    ("mode", "forgotten"),
+    [("threads", False), ("tasks", True)],
+    ids=["the queue is kept", "it is lost"],
+)
 def test_waiters_keep_their_order(cut_off, own_redis, logged, mode, forgotten):
     own, proxy, direct = cut_off
     entered = []
@@ -351,15 +360,6 @@ def test_a_waiter_does_not_believe_in_a_grant_that_has_expired(cut_off, mode, lo
     assert not waiter.done()
     other.release()
     assert waiter.result(60)
-
-
-def test_a_lost_reply_to_the_first_request_does_no_harm(cut_off, mode):
-    own, proxy, direct = cut_off
-    dropped = proxy.drop_reply(runs(ACQUIRE))
-    lock = own.lock("a", timeout=LONG, blocking_timeout=LONG)
-    assert acquire(mode, lock)
-    assert dropped.is_done()
-    free(direct, "a")
 
 
 def test_a_cancelled_task_leaves_an_outage_at_once(own_locks, own_server, logged):

@@ -31,6 +31,13 @@ def test_a_lease_is_set_to_a_shorter_time(queue_lock):
     assert locks.get(NAME).ttl <= 5
 
 
+def test_a_lock_of_another_type_refuses_a_queue_lock(queue_lock):
+    with locks.semaphore(NAME, 2):
+        assert not queue_lock.acquire(60)
+        assert not queue_lock.take_over("gone", 60)
+    assert locks.get(NAME) is None
+
+
 def test_a_lock_takes_over_a_queue_lock(queue_lock):
     assert queue_lock.acquire(60)
     fence = locks.get(NAME).fence_token

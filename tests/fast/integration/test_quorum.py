@@ -2,14 +2,9 @@
 
 import asyncio
 import contextlib
-import os
 import random
-import signal
 import threading
 import time
-import warnings
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import redis
@@ -21,7 +16,6 @@ from django_redislock.engine import protocol
 from django_redislock.engine.registry import add
 from django_redislock.engine.runners import _perform, run
 from django_redislock.lock_types import quorum as primitive
-from django_redislock.testing import EmbeddedServer
 from tests.lock_fixtures import CORE, DJANGO_REDIS
 from tests.lock_tools import (
     acquisition_of,
@@ -35,20 +29,23 @@ from tests.lock_tools import (
     waiting,
     within,
 )
-from tests.tools import leftovers, wait_until
+from tests.quorums import (
+    ALL,
+    BOUND,
+    OTHERWISE,
+    THREE,
+    alone,
+    at,
+    caches,
+    holders,
+    quorum,
+)
+from tests.tools import wait_until
 
 pytestmark = pytest.mark.xdist_group("quorum")  # its servers start once
 
-ALL = ["q0", "q1", "q2", "q3", "q4"]
-
 WITH_A_CLUSTER = ["default", "q1", "q2"]
 """The first alias uses the Cluster client below."""
-
-OTHERWISE = ["r0", "r1", "r2", "r3", "r4"]
-"""The same servers in reverse order, for clients that ask them in that order."""
-
-BOUND = 3
-"""Time limit for calls with unresponsive servers, also on a busy machine."""
 
 
 def of_a_cluster_that_is_away():
@@ -58,140 +55,6 @@ def of_a_cluster_that_is_away():
 
 def async_of_a_cluster_that_is_away():
     return redis.asyncio.RedisCluster(host="127.0.0.1", port=1)
-
-
-class Five:
-    """The servers of the aliases q0 to q4. They can be killed, started empty and paused."""
-
-    def __init__(self) -> None:
-        self.servers = [EmbeddedServer() for _ in ALL]
-        self.away: set[int] = set()
-        self._together(EmbeddedServer.start, self.servers)
-        self.clients = [
-            redis.Redis.from_url(server.url, decode_responses=True) for server in self.servers
-        ]
-
-    def kill(self, *numbers: int) -> None:
-        for number in numbers:
-            os.kill(self.servers[number].pid, signal.SIGKILL)
-            self.away.add(number)
-        self._together(EmbeddedServer.stop, [self.servers[number] for number in numbers])
-
-    def start(self, *numbers: int) -> None:
-        """Start servers again, without their data."""
-        self._together(EmbeddedServer.start, [self.servers[number] for number in numbers])
-        self.away.difference_update(numbers)
-
-    @contextlib.contextmanager
-    def hanging(self, *numbers: int) -> Iterator[None]:
-        pids = [self.servers[number].pid for number in numbers]
-        for pid in pids:
-            os.kill(pid, signal.SIGSTOP)
-        try:
-            yield
-        finally:
-            for pid in pids:
-                os.kill(pid, signal.SIGCONT)
-
-    def left(self) -> list[list[str]]:
-        """Return the remaining locks and waiters of each running server."""
-        there = [client for n, client in enumerate(self.clients) if n not in self.away]
-        for client in there:
-            _forget_what_ran_out(client)
-        return [leftovers(client) for client in there]
-
-    async def has_none_left(self) -> bool:
-        return not any(self.left())
-
-    def none_left(self, *, timeout: float = 2) -> None:
-        wait_until(lambda: not any(self.left()), timeout=timeout)
-
-    def tidy(self) -> None:
-        self.start(*self.away)
-        for client in self.clients:
-            client.flushall()
-
-    def close(self) -> None:
-        for client in self.clients:
-            client.close()
-        self._together(EmbeddedServer.stop, self.servers)
-
-    @staticmethod
-    def _together(do, servers):
-        with ThreadPoolExecutor(len(ALL)) as threads:
-            list(threads.map(do, servers))
-
-
-def _forget_what_ran_out(client):
-    # The next read of an index would do the same.
-    for index in client.keys("*:index"):
-        client.zremrangebyscore(index, "-inf", time.time() * 1000)
-
-
-@pytest.fixture(scope="module")
-def all_five() -> Iterator[Five]:
-    five = Five()
-    yield five
-    five.close()
-
-
-def caches(five, backend=CORE):
-    return {
-        alias: {"BACKEND": backend, "LOCATION": server.url, "KEY_PREFIX": "own"}
-        for aliases, servers in ((ALL, five.servers), (OTHERWISE, five.servers[::-1]))
-        for alias, server in zip(aliases, servers, strict=True)
-    }
-
-
-REPLY_SECONDS, REPLY_FRACTION = primitive.QUORUM_REPLY_SECONDS, primitive.QUORUM_REPLY_FRACTION
-GRACE = protocol.FINAL_REPLY_TIMEOUT_SECONDS
-
-
-@pytest.fixture
-def five(all_five, settings, monkeypatch) -> Iterator[Five]:
-    """Five servers that the test may break. It must leave no key on the running ones. Long
-    timeouts, so that a busy machine does not make a server unreachable."""
-    settings.CACHES = {**settings.CACHES, **caches(all_five)}
-    monkeypatch.setattr(primitive, "QUORUM_REPLY_SECONDS", 10.0)
-    monkeypatch.setattr(primitive, "QUORUM_REPLY_FRACTION", 0.3)
-    yield all_five
-    try:
-        all_five.none_left(timeout=3)
-    finally:
-        all_five.tidy()
-
-
-@pytest.fixture
-def hanging(five, monkeypatch):
-    """Return a context manager that pauses servers, for quorums with the usual timeouts."""
-    monkeypatch.setattr(primitive, "QUORUM_REPLY_SECONDS", REPLY_SECONDS)
-    monkeypatch.setattr(primitive, "QUORUM_REPLY_FRACTION", REPLY_FRACTION)
-    monkeypatch.setattr(protocol, "FINAL_REPLY_TIMEOUT_SECONDS", GRACE)
-    return five.hanging
-
-
-def quorum(name="a", using=ALL, **options):
-    return locks.quorum(name, using, **{"timeout": 30, **options})
-
-
-def alone(alias, name="a", **options):
-    """Return a lock that another quorum has on one server."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)
-        return quorum(name, [alias], **options)
-
-
-def at(alias, name="a"):
-    return locks.using(alias).get(name)
-
-
-def holders(five, name="a"):
-    """Return the aliases on which the lock is held."""
-    return [
-        alias
-        for number, alias in enumerate(ALL)
-        if number not in five.away and (info := at(alias, name)) and info.holders
-    ]
 
 
 def test_the_error_names_the_holder_if_a_server_is_away(five):
@@ -314,14 +177,6 @@ def test_clock_drift_is_subtracted_from_at_least_for_too(five):
 
 
 # Losses
-
-
-def test_renewals_do_not_shorten_the_validity_of_an_extended_lease(five, moving_clock):
-    with quorum(timeout=3) as lock:
-        lock.extend(1000)
-        for _ in range(200):
-            moving_clock.forward(1.1)
-        assert 760 < lock.validity < 784
 
 
 def test_a_loss_is_reported_once_and_only_without_a_majority(five, moving_clock):
@@ -509,23 +364,6 @@ def test_a_caller_with_a_limit_waits_for_a_majority_to_come_back(five, caplog, i
     locks.using(ALL[4]).force_release("a")
 
 
-def test_a_waiter_without_a_limit_waits_for_a_majority_to_come_back(five, caplog):
-    def hold():
-        with quorum():
-            return True
-
-    holder = quorum()
-    assert holder.acquire()
-    waiter = start(hold)
-    waiting(locks.using("q0"), "a", 1)
-    five.kill(0, 2, 3)
-    wait_until(lambda: "through an outage: name='a'" in caplog.text)
-    five.start(0, 2, 3)
-    with contextlib.suppress(LockError):  # lost on a majority
-        holder.release()
-    assert waiter.result(60)
-
-
 def test_two_servers_of_five_that_are_away_delay_no_caller_with_a_limit(five, caplog):
     five.kill(0, 3)
     for _ in range(3):
@@ -552,22 +390,6 @@ def test_two_unresponsive_servers_of_five_cause_no_long_delay(five, hanging):
     five.none_left(timeout=15)
 
 
-def test_two_unresponsive_servers_of_five_cause_no_long_delay_in_async(five, hanging):
-    async def use():
-        lock = quorum()
-        async with lock:
-            pass
-        with hanging(0, 3):
-            for ask in (lock.aacquire, lock.alocked, lock.aowned):
-                async with asyncio.timeout(BOUND):
-                    assert await ask()
-            async with asyncio.timeout(BOUND):
-                await lock.arelease()
-        await until(five.has_none_left)  # the renewal of the loop must release the locks
-
-    asyncio.run(use())
-
-
 @pytest.mark.parametrize("connected", [True, False], ids=["connected", "not connected"])
 def test_three_unresponsive_servers_are_a_refusal(five, hanging, connected):
     if connected:
@@ -583,83 +405,7 @@ def test_three_unresponsive_servers_are_a_refusal(five, hanging, connected):
 # Servers that lose their data
 
 
-@pytest.mark.parametrize("is_renewed", [True, False])
-def test_a_server_that_restarts_after_a_lease_admits_no_second_holder(five, is_renewed):
-    lease, three, restarted = 2.5, ["q0", "q1", "q2"], random.choice([0, 1])
-    five.kill(2)
-    first = quorum(using=three, timeout=lease, auto_renewal=is_renewed)
-    assert first.acquire()
-    five.start(2)
-    five.kill(restarted)
-    killed = time.monotonic()
-
-    def come_second():
-        with quorum(using=["r2", "r3", "r4"], timeout=lease) as second:
-            return first.token is None or first.lost, second.fence_token
-
-    rival = start(come_second)
-    fence = first.fence_token
-    wait_until(lambda: time.monotonic() > killed + lease)
-    five.start(restarted)
-    assert first.lost or is_renewed  # either of them may have taken the third server
-    with contextlib.suppress(LockLost):
-        first.release()
-    lost_before, second_fence = rival.result(60)
-    assert lost_before
-    assert second_fence > fence
-
-
 # Servers that come back
-
-
-LEASE = 1.5
-THREE = ALL[:3]
-
-
-@contextlib.contextmanager
-def killed(five, number):
-    """Kill a server, and start it without its data."""
-    five.kill(number)
-    try:
-        yield
-    finally:
-        five.start(number)
-
-
-@pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
-@pytest.mark.parametrize("outage", [killed, Five.hanging])
-def test_each_server_may_be_away_for_longer_than_a_lease(five, hanging, outage, is_async):
-    fences = []
-
-    def take_turns():
-        for number in (0, 1, 2, 0):
-            with outage(five, number):
-                time.sleep(LEASE * 1.2)
-                assert not lock.lost
-            wait_until(lambda: holders(five) == THREE)
-            assert not quorum(using=THREE, blocking=False).acquire()
-
-    async def hold():
-        async with lock:
-            fences.append(lock.fence_token)
-            await asyncio.to_thread(take_turns)
-            assert await lock.aowned()
-            assert lock.validity > 0
-            assert lock.fence_token == fences[0]
-
-    lock = quorum(using=THREE, timeout=LEASE, on_lost=fences.append)
-    if is_async:
-        asyncio.run(hold())
-    else:
-        with lock:
-            fences.append(lock.fence_token)
-            take_turns()
-            assert lock.owned()
-            assert lock.fence_token == fences[0]
-    five.none_left()
-    with quorum(using=THREE) as later:
-        assert later.fence_token > fences[0]
-    assert len(fences) == 1, "lost"
 
 
 def test_a_server_that_was_away_at_the_acquisition_is_taken_in(five, moving_clock):
@@ -960,7 +706,7 @@ def test_the_error_reports_a_majority_that_cannot_record_the_token(five, setting
     rules = ["on", "nopass", "~*", "+@all", "-persist"]
     for alias, server, client in zip(ALL, five.servers, five.clients, strict=True):
         client.execute_command("ACL", "SETUSER", "taker", *rules)
-        settings.CACHES[alias]["LOCATION"] = f"redis://taker:any@{server.address}/0"
+        settings.CACHES[alias]["LOCATION"] = f"redis://taker:any@127.0.0.1:{server.port}/0"
     lock = quorum(blocking=blocking, blocking_timeout=BOUND if blocking else None)
     with within(BOUND), pytest.raises(ConnectionError, match="needs 3 of 5 servers, but 5 failed"):
         lock.acquire()

@@ -8,9 +8,9 @@ import pytest
 import redis
 
 from django_redislock import locks, single_instance
-from django_redislock.testing import EmbeddedServer
 from tests.lock_tools import commands, start, waiting
 from tests.round_trips import RoundTrips
+from tests.servers import Node
 from tests.tools import ROOT
 
 KINDS = {
@@ -73,7 +73,7 @@ def test_the_cost_of_a_lock_matches_the_table(redis_server, kind):
 def three(alias_on):
     """The aliases of three servers, and a counter of the commands to all of them in a block."""
     with contextlib.ExitStack() as stack:
-        servers = [stack.enter_context(EmbeddedServer()) for _ in range(3)]
+        servers = [stack.enter_context(Node()) for _ in range(3)]
         clients = [stack.enter_context(redis.Redis.from_url(each.url)) for each in servers]
         for place, each in enumerate(servers):
             alias_on(each.url, alias=f"q{place}")

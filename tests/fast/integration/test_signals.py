@@ -17,8 +17,8 @@ from redis.exceptions import ConnectionError
 from django_redislock import Lock, LockError, LockLost, locks, signals
 from django_redislock.engine import timing
 from django_redislock.lock_types import QueueLock, signal_dispatch
-from django_redislock.testing import EmbeddedServer
 from tests.lock_tools import afree, free, listening, start, waiting
+from tests.servers import Node
 from tests.tools import wait_until
 
 LIFE = ("waiting", "acquired", "refused", "failed", "released", "lost")
@@ -167,7 +167,7 @@ def test_a_lock_on_a_client_has_no_alias(heard, redis_server):
 
 @pytest.fixture(scope="module")
 def servers():
-    with EmbeddedServer() as one, EmbeddedServer() as two, EmbeddedServer() as three:
+    with Node() as one, Node() as two, Node() as three:
         yield [one.url, two.url, three.url]
 
 

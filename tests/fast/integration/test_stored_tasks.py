@@ -22,7 +22,7 @@ def name():
 
 @pytest.fixture
 def outbox():
-    return Outbox(locks._server)
+    return Outbox(locks.alias)
 
 
 claims: dict[str, str] = {}

@@ -17,7 +17,7 @@ from redis.exceptions import TimeoutError
 from redis.retry import Retry
 
 from django_redislock import AsyncLock, Lock
-from django_redislock.engine import renewer, transport
+from django_redislock.engine import renewer, thread_transport, transport
 from django_redislock.engine.transport import acall, call
 from testproject.settings import redis_database
 from tests.faults.proxy import Proxy
@@ -172,7 +172,7 @@ def test_an_interrupt_at_any_step_leaves_the_connection_to_others(client):
     lock, places = Lock(client, "x", timeout=30), set()
     assert lock.acquire()
     for step in count(1):
-        asked = interrupt_at(step, call.__code__, transport.__file__)
+        asked = interrupt_at(step, call.__code__, transport.__file__, thread_transport.__file__)
         with suppress(KeyboardInterrupt), asked as struck:
             call(client, [("ECHO", "unread")])
         if not struck:

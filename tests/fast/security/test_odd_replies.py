@@ -89,7 +89,11 @@ def test_each_call_returns_or_raises_an_error_that_callers_expect(evil) -> None:
             raise AssertionError(f"{name} raised {error!r}") from error
 
 
+SOME = {what: REPLIES[what] for what in ("status", "no text", "deep JSON", "rows", "no length")}
+
+
 @pytest.mark.django_db
+@pytest.mark.parametrize("evil", SOME.values(), ids=SOME, indirect=True)
 def test_the_admin_shows_the_other_aliases(evil, redis_server, hold) -> None:
     redis_server.flushdb()  # the dashboard shows the locks that were busiest, also in other tests
     hold("invoice:42")

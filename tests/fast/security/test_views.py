@@ -20,6 +20,7 @@ VIEWS = {
     "changelist": LIST,
     "release": f"{LIST}release/",
     "revoke": f"{LIST}revoke/",
+    "remove": f"{LIST}remove/",
     "dashboard": f"{LIST}dashboard/",
     "add": f"{LIST}add/",
     "history": f"{LIST}{HELD}/history/",

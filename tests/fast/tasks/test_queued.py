@@ -14,7 +14,7 @@ from django.utils import timezone
 from redis.exceptions import ConnectionError
 
 from django_redislock import AlreadyRunning, locks, single_instance
-from django_redislock.tasks import SingleInstanceBackend
+from django_redislock.tasks import SingleInstanceBackend, was_skipped
 from django_redislock.testing import assert_skipped, conflict
 from tests.lock_tools import start
 
@@ -55,6 +55,16 @@ def test_enqueue_raises(account) -> None:
     with pytest.raises(AlreadyRunning) as caught:
         tasks.strict.enqueue(account)
     assert caught.value.task_id == first.id
+
+
+def test_another_task_with_the_same_key_is_not_answered_with_its_result(account, skipped) -> None:
+    first = tasks.queued.enqueue(account)
+    other = tasks.until_executed.enqueue(account)
+    assert other.id != first.id
+    assert was_skipped(other)
+    assert [facts["task_id"] for facts in skipped] == [other.id]
+    with pytest.raises(AlreadyRunning):
+        tasks.strict.enqueue(account)
 
 
 def test_of_eight_threads_one_enqueues(account) -> None:

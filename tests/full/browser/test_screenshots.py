@@ -24,6 +24,12 @@ MOST = 200_000
 
 SCHEMES = ("light", "dark")
 
+BOTTOM = """
+const content = document.getElementById('content-main');
+return Math.ceil(content.getBoundingClientRect().bottom + scrollY) + 24;
+"""
+"""Where the content of the page ends, so that a picture shows no empty space."""
+
 
 def list_of_locks(tab: Tab) -> None:
     tab.open(LIST)
@@ -76,7 +82,7 @@ def test_pictures_of_a_busy_shop(server, tab: Tab, releaser, folder: Path) -> No
         for name, go in PAGES.items():
             server.stop_at(NOW)
             go(tab)
-            picture = tab.picture(tallest=TALLEST)
+            picture = tab.picture(tallest=min(TALLEST, tab.script(BOTTOM)))
             server.go_from(NOW)
             _is_well_made(tab, picture)
             folder.joinpath(f"{name}-{scheme}.png").write_bytes(picture)

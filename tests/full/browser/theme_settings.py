@@ -7,6 +7,8 @@ from tests.settings import INSTALLED_APPS, MIDDLEWARE
 
 INSTALLED_APPS = [os.environ["TESTS_THEME"], *INSTALLED_APPS]
 
+JAZZMIN_SETTINGS = {"use_google_fonts_cdn": False}
+
 ROOT_URLCONF = "tests.full.browser.theme_urls"
 
 # The themes have inline scripts and styles, which the policy of the test project forbids.

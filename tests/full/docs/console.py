@@ -62,6 +62,8 @@ def _perform(page: Page, command: str, shown: str) -> str:
         return _make(words)
     if words[:2] == ["pip", "install"]:
         return _pip_install(words[2:])
+    if words[:2] == ["apt-get", "install"]:
+        return ""  # tests install no programs
     if words[0] == "redis-cli":
         return ask(page, words[1:])
     if HERE.match(command):

@@ -14,10 +14,8 @@ from tests.tools import wait_until
 
 
 def test_a_release_that_could_not_be_sent_is_repeated(alias_on, own_server, own_redis):
-    own_redis.config_set("appendonly", "yes")  # so that a restart loses nothing
-    own_redis.config_set("appendfsync", "always")
+    own_server.configure(appendonly="yes", appendfsync="always")  # a restart loses nothing
     wait_until(lambda: own_redis.info("persistence")["aof_rewrite_in_progress"] == 0)
-    own_server.config |= {"appendonly": "yes"}
     # The port is closed until the server runs again.
     own = alias_on(own_server.url)
     lock = own.lock("a", timeout=60)

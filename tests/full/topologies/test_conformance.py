@@ -8,7 +8,10 @@ from contextlib import ExitStack
 import pytest
 
 from django_redislock import LockLost, locks
+from django_redislock.engine.stored import StoreOutcome
 from django_redislock.health import CHECKS
+from django_redislock.lock_types import QueueLock
+from django_redislock.lock_types.stored_task import Outbox, store
 from tests.lock_tools import awaiting, start, until, waiting
 from tests.tools import STOPPED, Child, wait_until
 
@@ -108,6 +111,39 @@ def test_many_locks_are_held_together(other):
         assert many.owned()
         assert not other.acquire(MANY[-1], blocking=False)
     assert locks.count() == 0
+
+
+def test_stored_messages_get_the_lock_one_after_the_other():
+    outbox = Outbox(locks.alias)
+    queue_locks = [
+        QueueLock(locks.lock("a"), f"queued-{number}", ("shop.task", str(number)))
+        for number in range(4)
+    ]
+    first, *others = [
+        store(
+            queue_lock,
+            queue_lock.token,
+            lease=60,
+            starts_in=0,
+            expires_in=0,
+            most=3,
+            arrival=0,
+        )
+        for queue_lock in queue_locks
+    ]
+    assert first.outcome is StoreOutcome.GRANTED
+    assert {each.outcome for each in others} == {StoreOutcome.QUEUED}
+    assert outbox.confirm("queued-0", first.claim)
+    assert outbox.take() == []
+    assert outbox.cancel("queued-1") == "queued-1"
+    assert locks.force_release("a", "queued-2") == 1
+    assert [each.holder.task_id for each in locks.queue("a")] == ["3"]
+    assert queue_locks[0].release()
+    [message] = outbox.take()
+    assert (message.token, message.message) == ("queued-3", "queued-3")
+    assert outbox.confirm("queued-3", message.claim)
+    assert queue_locks[3].release()
+    assert locks.get("a") is None
 
 
 def test_locks_are_listed_by_the_end_of_their_leases():

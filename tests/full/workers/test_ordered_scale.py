@@ -33,7 +33,7 @@ def microseconds(client, action):
 
 
 def test_many_stored_messages_take_little_memory_and_no_more_time(redis_server):
-    name, outbox, client = "stored-at-scale", Outbox(locks._server), locks._server().client
+    name, outbox, client = "stored-at-scale", Outbox(locks.alias), locks._server().client
     with own_app() as app:
         task = make_task(app, name, on_conflict="queue", body=lambda: "ran")
         ids = [task.delay().id]
