@@ -129,6 +129,9 @@ def test_each_signal_is_documented() -> None:
     assert names <= in_first_cells(text("signals"))
 
 
+THAT_LOG = {"self._log", "warn_once"}
+"""Functions of the package that log their first argument."""
+
 SUFFIXES = {"counter": ("_total",), "gauge": ("",), "histogram": ("_bucket", "_count", "_sum")}
 
 
