@@ -4,6 +4,7 @@ the server does not respond.
 ``LIST_SECONDS=300`` leaves each list open for so long, and reads it every ten seconds.
 """
 
+import math
 import os
 import re
 import signal
@@ -113,8 +114,8 @@ def as_of(tab: Tab) -> str:
 
 def false_figures(tab: Tab) -> list[str]:
     """Return the rows that say that a healthy lease was not renewed in time."""
-    most = LEASE_SECONDS / 3 + 1
-    least = LEASE_SECONDS - most
+    most = LEASE_SECONDS / 3 + 1.5  # with more, the state is "late"
+    least = math.floor(LEASE_SECONDS - most)
     found = []
     for name, state, _, left, renewed in tab.script(ROWS):
         if state == "held" and (seconds(left) < least or seconds(renewed or "0s") > most):
