@@ -29,10 +29,6 @@
 #endif
 #define QUEUE_LOCK LEASE
 #define WEIGHT(x) ((CAPACITY > 1 && (x) == 0) -> 2 : 1)
-#ifndef TRACE
-#define TRACE 0                 /* 1: random runs, for the scripts. Mishaps are rarer */
-#endif
-#define RARELY (!TRACE || served == 0)
 #define NOTE_GRANT(x) skip
 #include "scripts.pml"
 
@@ -54,7 +50,7 @@ bit beaten[N];
 byte told_fence, told_to;
 #endif
 hidden mtype what;
-hidden byte sum, begun, sent_ago, served;
+hidden byte sum, begun, sent_ago;
 
 #ifdef PROMPT
 #define MAY_LOSE (lost < PROMPT)
@@ -105,8 +101,8 @@ inline check_holds() {          /* the server keeps the lock for every client th
 }
 
 inline serve(p, request, sent) {
-  printf("@%e %d\n", request, p);
-  served = (served + 1) % 8; advances = NO; sent_ago = (sent < HALF -> sent : HALF);
+  printf("@%e %d 0\n", request, p);
+  advances = NO; sent_ago = (sent < HALF -> sent : HALF);
   if
   :: request == ask || request == last_ask -> acquire(p, (request == ask), sent_ago)
   :: request == free -> release(p)
@@ -116,10 +112,7 @@ inline serve(p, request, sent) {
   advance((request == ask));
   if :: request == ask || request == last_ask -> reply = (held[p] > 0) :: else fi;
   begun = reply;
-  printf("@reply %d\n", begun);
-  for (each : 0 .. TOKENS - 1) { if :: held[each] > 0 -> printf("@held %d %d\n", each, held[each]) :: else fi }
-  for (each : 0 .. TOKENS - 1) { if :: each < waiters -> printf("@queued %d\n", queue[each]) :: else fi }
-  printf("@done\n");
+  tell();
   check_holds()
 }
 
@@ -208,7 +201,6 @@ proctype Client(byte p) {
 proctype Clock() {
   do
   :: d_step { MAY_TICK(0) && MAY_TICK(1) && (N < 3 || MAY_TICK(N - 1)) ->
-      printf("@tick\n");
       begun = 0; sum = 0; what = none;
       for (each : 0 .. N - 1) {
         begun = begun || state[each] == asking || state[each] == waiting;
@@ -224,7 +216,7 @@ proctype Clock() {
       }
       if :: late == ask || late == beat -> OLDER(late_age, HALF) :: else fi;
       LESS(untold);
-      server_ticks() }
+      server_ticks(); printf("@tick 0 0\n"); tell() }
 #ifdef WIPES
   :: d_step { untold = LEASE;
       for (each : 0 .. TOKENS - 1) { held[each] = 0; queue[each] = 0; ahead[each] = 0; by_grant[each] = 0 }

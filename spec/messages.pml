@@ -30,82 +30,104 @@
 #define WEIGHT(x) 1
 #define RUN(x) ((x) + M)        /* the token of an execution */
 byte hand[WORKERS + 2];         /* the message that somebody publishes; 0: none */
-bit current[WORKERS + 2];       /* it was not granted again since it was taken */
+bit current[WORKERS + 2];       /* its claim is not over */
 #define NOTE_GRANT(x) for (each : 0 .. WORKERS + 1) { current[each] = (hand[each] == x -> 0 : current[each]) }
 #include "scripts.pml"
 
-byte copies[TOKENS];            /* messages with the broker */
+byte copies[TOKENS];            /* of a message, with the broker. More than two count as two */
 bit stored[TOKENS], sent[TOKENS], ran[TOKENS], done[TOKENS], dropped[TOKENS];
 byte deaths, losses;
-mtype = { ended, idle, waiting, holding, publishes, confirms, runs };
+#define MAY_DIE (deaths < DEATHS && RARELY)
+hidden byte begun;
+mtype = { ended, idle, waiting, holding, takes, publishes, confirms, runs };
 mtype state[WORKERS + 2];       /* the workers, the client, the sender */
 byte message[WORKERS];          /* that a worker executes; 0: none */
 #define CLIENT WORKERS
 #define SENDER (WORKERS + 1)
 byte next = N;                  /* that the sender stores */
 
-inline store(x) {               /* reply: the lock is its queue lock */
-  weigh(); stored[x] = 1;
-  reply = (IS_ROOM(x) && waiters == 0);
-  place = waiters;
+/* The order of arrival: that of the messages is their number */
+byte seat;                      /* of the client: so many messages and tokens came before it */
+#define CAME_BEFORE(y, x) (IS_MESSAGE(y) -> (y) < (x) : seat <= (x))
+#define HAS_MESSAGE (waiters > 1 || (waiters == 1 && IS_MESSAGE(queue[0])))
+
+inline store(p, x) {            /* reply: the lock is its queue lock, and the caller publishes it */
+  stored[x] = 1; advances = NO; find(x);
   if
-  :: reply -> add_holder(x, QUEUE_LOCK); outbox[x] = DUE  /* @ store.lua: if use('ZSCORE', outbox_key(lock.inboxes, 'due'), token) then */
-  :: else -> note_arrival(x); queue[waiters] = x; waiters++  /* @ store.lua: use('ZADD', lock.queue, arrival, token) */
-  fi
-}
-inline queue_again(x) {         /* @ store.lua: if arrival == '0' then arrival = now_us end */
-  find(x);
-  if
-  :: place == waiters ->
-    place = 0;
-    do :: place < waiters && !(IS_MESSAGE(queue[place]) && queue[place] > x) -> place++ :: else -> break od;
+  :: place == waiters && held[x] == 0 ->
+    outbox[x] = 0; NOTE_GRANT(x);  /* @ store.lua: use('ZREM', outbox_key(lock.inboxes, 'due'), token) */
+    place = 0;                  /* @ store.lua: use('ZADD', lock.queue, arrival, token) */
+    do :: place < waiters && CAME_BEFORE(queue[place], x) -> place++ :: else -> break od;
     note_arrival(x);
     for (each : 0 .. TOKENS - 2) { other = TOKENS - 1 - each; if :: other > place -> queue[other] = queue[other - 1] :: else fi }
-    queue[place] = x; waiters++
+    queue[place] = x; waiters++; advances = NOBODY
   :: else
   fi;
-  advances = NOBODY
+  advance(1);
+  reply = (held[x] > 0);
+  if :: reply -> claim(p, x) :: else fi  /* @ store.lua: if use('ZSCORE', outbox_key(lock.inboxes, 'due'), token) then */
 }
-inline take(p) {
-  advances = NOBODY; advance(1);  /* @ outbox.lua: if lock.used == 0 then hand_over(lock) else grant_to_waiters(lock) end */
-  hand[p] = 0;
-  for (each : 0 .. M - 1) { hand[p] = ((hand[p] == 0 && outbox[N + each] == 1) -> N + each : hand[p]) }
-  if :: hand[p] > 0 -> outbox[hand[p]] = DUE; current[p] = 1; state[p] = publishes;  /* @ outbox.lua: local claim = claim_message(inboxes, token, retry) */
-    held[hand[p]] = (held[hand[p]] > 0 -> QUEUE_LOCK : 0)  /* @ outbox.lua: math.max(lock.holder.expires, now + message_lease(message)) */
-  :: else -> state[p] = (message[p] -> ended : idle) fi
+inline claim(p, x) {            /* this caller publishes it, unless it takes too long */
+  NOTE_GRANT(x);                /* the claims of others are over */
+  outbox[x] = DUE; hand[p] = x; current[p] = 1; state[p] = publishes
 }
-inline confirm(p) {
-  if :: outbox[hand[p]] > 0 && current[p] -> outbox[hand[p]] = 0 :: else fi;  /* @ sent.lua: if redis.pcall('ZSCORE', outbox_key(inboxes, 'due'), token) ~= claim then return 0 end */
+inline take(p) {                /* reply: a message has to be published */
+  advances = (HAS_MESSAGE -> NOBODY : NO);
+  advance(1);                   /* @ outbox.lua: if lock.used == 0 then hand_over(lock) else grant_to_waiters(lock) end */
+  first = 0;
+  for (each : 0 .. M - 1) { first = ((first == 0 && outbox[N + each] == 1) -> N + each : first) }
+  reply = (first > 0); state[p] = (message[p] -> ended : idle);
+  if :: reply -> printf("@taken %d\n", first); claim(p, first);  /* @ outbox.lua: local claim = claim_message(inboxes, token, retry) */
+    held[first] = (held[first] > 0 -> QUEUE_LOCK : 0)  /* @ outbox.lua: math.max(lock.holder.expires, now + message_lease(message)) */
+  :: else fi;
+  first = 0
+}
+inline confirm(p) {             /* reply: the message leaves the outbox */
+  reply = current[p];           /* @ sent.lua: if redis.pcall('ZSCORE', outbox_key(inboxes, 'due'), token) ~= claim then return 0 end */
+  outbox[hand[p]] = (reply -> 0 : outbox[hand[p]]);
   hand[p] = 0; current[p] = 0
 }
-#define PUBLISH(p) copies[hand[p]]++; sent[hand[p]] = 1; state[p] = confirms
+#define PUBLISH(p) copies[hand[p]] = (copies[hand[p]] < 2 -> copies[hand[p]] + 1 : 2); sent[hand[p]] = 1; state[p] = confirms
+#define ANY(array) (array[N] || array[N + M - 1] || (M == 3 && array[N + 1]))
 #define IS_DUE (outbox[N] == 1 || outbox[N + M - 1] == 1 || (M == 3 && outbox[N + 1] == 1))
 #define IS_HELD (held[0] || held[1] || held[2] || held[3] || held[4] || (M == 3 && (held[5] || held[6])))
 
 proctype Worker(byte p) {
 end:
   do
-  :: d_step { state[p] == idle && (IS_DUE || (!IS_HELD && waiters > 0)) -> take(p) }
+  :: d_step { (state[p] == idle && (IS_DUE || (!IS_HELD && HAS_MESSAGE))) || state[p] == takes ->
+      printf("@take %d %d\n", p, p); take(p); tell() }
   :: d_step { state[p] == publishes -> PUBLISH(p) }
-  :: d_step { state[p] == confirms -> confirm(p); state[p] = (message[p] > 0 -> ended : idle) }
-  :: d_step { state[p] == idle && (copies[N] > 0 || copies[N + M - 1] > 0 || (M == 3 && copies[N + 1] > 0)) ->
-      first = (copies[N] > 0 -> N : (copies[N + 1] > 0 -> N + 1 : N + M - 1));
-      message[p] = first; copies[first]--; other = first; advances = NO;
+  :: d_step { state[p] == confirms -> printf("@confirm %d %d\n", hand[p], p); confirm(p); tell(); state[p] = (message[p] > 0 -> ended : idle) }
+  :: d_step { state[p] == idle && ANY(copies) ->  /* the broker delivers a message */
+      message[p] = (copies[N] > 0 -> N : (copies[N + 1] > 0 -> N + 1 : N + M - 1));
+      copies[message[p]]--; advances = NO;
       if
-      :: done[other] -> message[p] = 0  /* it has succeeded */
-      :: !done[other] && held[other] > 0 ->  /* @ acquire.lua: if its_weight == request.weight and its_lease > 0 then */
-        held[other] = 0; outbox[other] = 0; add_holder(RUN(other), LEASE); state[p] = runs
-      :: !done[other] && held[other] == 0 ->
-        weigh();
+      :: done[message[p]] -> message[p] = 0  /* it has succeeded */
+      :: !done[message[p]] ->
+        reply = 0;
         if
-        :: used == 0 && waiters == 0 -> add_holder(RUN(other), LEASE); state[p] = runs
-        :: else -> queue_again(message[p]); advance(1); message[p] = 0
+        :: held[RUN(message[p])] > 0  /* another copy of it runs */
+        :: held[RUN(message[p])] == 0 ->
+          printf("@run %d %d\n", message[p], p);
+          if
+          :: held[message[p]] > 0 ->  /* @ acquire.lua: if its_weight == request.weight and its_lease > 0 then */
+            held[message[p]] = 0; add_holder(RUN(message[p]), LEASE)
+          :: else -> acquire(RUN(message[p]), 0, 0); advance(0)
+          fi;
+          reply = (held[RUN(message[p])] > 0); tell()
+        fi;
+        if
+        :: reply -> state[p] = runs
+        :: else -> printf("@store %d %d\n", message[p], p); store(p, message[p]); tell(); message[p] = 0
         fi
       fi;
       assert(state[p] != runs || state[1 - p] != runs) }  /* PROPERTY exclusion */
-  :: d_step { state[p] == runs -> advances = NO; ran[message[p]] = 1; release(RUN(message[p])); advance(1); state[p] = publishes; take(p) }
-  :: d_step { state[p] == ended -> done[message[p]] = 1; message[p] = 0; state[p] = idle; first = 0 }
-  :: d_step { deaths < DEATHS && state[p] != idle ->
+  :: d_step { state[p] == runs -> ran[message[p]] = 1; advances = NO;
+      printf("@free %d %d\n", RUN(message[p]), p); release(RUN(message[p])); begun = reply; advance(1); reply = begun; tell();
+      state[p] = takes }
+  :: d_step { state[p] == ended -> done[message[p]] = 1; message[p] = 0; state[p] = idle }
+  :: d_step { MAY_DIE && state[p] != idle ->
       deaths++; state[p] = idle; hand[p] = 0; current[p] = 0;
       if :: message[p] > 0 -> copies[message[p]]++; message[p] = 0 :: else fi }
   od
@@ -115,17 +137,21 @@ proctype Others() {
 end:
   do
   /* The sender */
-  :: d_step { state[SENDER] == idle && next < N + M -> store(next); next++;
-      if :: reply -> hand[SENDER] = next - 1; current[SENDER] = 1; state[SENDER] = publishes :: else fi }
+  :: d_step { state[SENDER] == idle && next < N + M ->
+      printf("@store %d %d\n", next, SENDER); next++; store(SENDER, next - 1); tell() }
   :: d_step { state[SENDER] == publishes -> PUBLISH(SENDER) }
-  :: d_step { state[SENDER] == confirms -> confirm(SENDER); state[SENDER] = idle }
-  :: d_step { state[SENDER] != ended && deaths < DEATHS -> deaths++; state[SENDER] = ended; hand[SENDER] = 0; current[SENDER] = 0 }
-  /* The client, which asks once */
+  :: d_step { state[SENDER] == confirms -> printf("@confirm %d %d\n", hand[SENDER], SENDER); confirm(SENDER); tell(); state[SENDER] = idle }
+  :: d_step { state[SENDER] != ended && MAY_DIE -> deaths++; state[SENDER] = ended; hand[SENDER] = 0; current[SENDER] = 0 }
+  /* The client. While it waits, its heartbeats are in time */
   :: d_step { state[CLIENT] == idle || (state[CLIENT] == waiting && inbox[0]) ->
+      printf("@ask 0 0\n"); seat = (state[CLIENT] == idle -> next : seat);
       advances = NO; inbox[0] = 0; since[0] = 0; acquire(0, 1, 0); advance(1);
-      state[CLIENT] = (held[0] > 0 -> holding : waiting) }
-  :: d_step { state[CLIENT] == holding -> advances = NO; release(0); advance(1); state[CLIENT] = ended }
-  :: d_step { state[CLIENT] != ended && deaths < DEATHS -> deaths++; state[CLIENT] = ended; inbox[0] = 0; since[0] = 0 }
+      reply = (held[0] > 0); tell(); state[CLIENT] = (reply -> holding : waiting) }
+  :: d_step { state[CLIENT] == waiting && !inbox[0] && !IS_HELD ->
+      printf("@beat 0 0\n"); heartbeat(0, 0); begun = reply; advance(1); reply = begun; tell() }
+  :: d_step { state[CLIENT] == holding ->
+      printf("@free 0 0\n"); advances = NO; release(0); begun = reply; advance(1); reply = begun; tell(); state[CLIENT] = ended; seat = 0 }
+  :: d_step { state[CLIENT] != ended && MAY_DIE -> deaths++; state[CLIENT] = ended; inbox[0] = 0; since[0] = 0 }
   od
 }
 
@@ -134,21 +160,24 @@ end:
 #define COUNTS(x) ((held[x] > 0 && copies[x] == 0) || outbox[x] > 1 || \
   (held[RUN(x)] > 0 && message[0] != (x) && message[1] != (x)))
 #define SOMETHING_COUNTS (COUNTS(N) || COUNTS(N + M - 1) || (M == 3 && COUNTS(N + 1)) || \
-  (held[0] > 0 && state[CLIENT] != holding))
+  (held[0] > 0 && state[CLIENT] != holding) || (alive[0] > 0 && state[CLIENT] == ended))
+#define KEEP(x) printf("@keep %d\n", x); held[x]++
 proctype Clock() {
 end:
   do
-  :: d_step { SOMETHING_COUNTS && !(state[CLIENT] == waiting && inbox[0]) ->
+  :: d_step { SOMETHING_COUNTS && !(state[CLIENT] == waiting && (inbox[0] || !IS_HELD)) ->
       for (first : N .. N + M - 1) {
-        if :: held[first] > 0 && copies[first] > 0 -> held[first]++ :: else fi;
-        if :: held[RUN(first)] > 0 && (message[0] == first || message[1] == first) -> held[RUN(first)]++ :: else fi;
+        if :: held[first] > 0 && copies[first] > 0 -> KEEP(first) :: else fi;
+        if :: held[RUN(first)] > 0 && (message[0] == first || message[1] == first) -> KEEP(RUN(first)) :: else fi;
         if :: outbox[first] > 1 -> outbox[first]-- :: else fi
       }
-      if :: state[CLIENT] == holding -> held[0]++ :: else fi;
-      if :: state[CLIENT] == waiting -> alive[0] = ALIVE + 1 :: else fi;
-      first = 0; server_ticks() }
+      if :: state[CLIENT] == holding -> KEEP(0) :: else fi;
+      if :: state[CLIENT] == waiting -> printf("@alive 0\n"); alive[0] = ALIVE + 1 :: else fi;
+      first = 0; server_ticks(); printf("@tick 0 0\n"); tell() }
   :: d_step { losses < LOSSES && copies[N] > 0 -> losses++; copies[N]--; dropped[N] = 1 }
+#if !TRACE
   :: d_step { losses < LOSSES && copies[N] > 0 && held[N] > 0 -> losses++; held[N] = 0 }
+#endif
   od
 }
 

@@ -35,7 +35,7 @@ bit by_grant[TOKENS];           /* it holds the lock, and has not been heard of 
 byte fence, fence_of[TOKENS], fence_in[N + 1];
 #endif
 
-hidden byte each, other, place, first, used, reply, advances;
+hidden byte each, other, place, first, used, reply, advances, served = 1;
 
 inline weigh() {                /* used: the weight of all holders */
   used = 0;
@@ -169,12 +169,32 @@ inline advance(waits) {
   used = 0; first = 0
 }
 
+#ifndef TRACE
+#define TRACE 0                 /* 1: random runs, for the scripts. They print what the server has */
+#endif
+#define RARELY (!TRACE || served == 0)  /* mishaps, in random runs */
+inline tell() {
+#if TRACE
+  served = (served + 1) % 8;
+  printf("@reply %d\n", reply);
+  for (each : 0 .. TOKENS - 1) {
+    if :: held[each] > 0 -> printf("@held %d %d\n", each, held[each]) :: else fi;
+    if :: outbox[each] > 0 -> printf("@due %d %d\n", each, outbox[each]) :: else fi
+  }
+  for (each : 0 .. TOKENS - 1) { if :: each < waiters && (M == 0 || IS_LIVE(queue[each])) -> printf("@queued %d\n", queue[each]) :: else fi }
+  printf("@done\n")
+#else
+  skip
+#endif
+}
+
 inline server_ticks() {         /* leases expire; so do heartbeats, and with the last one the queue */
   for (each : 0 .. TOKENS - 1) {
     LESS(held[each]);           /* @ _holders.lua: local is_live = weight and expires > now */
     by_grant[each] = (held[each] > 0 -> by_grant[each] : 0)
   }
-  reply = (M > 0);
+  reply = 0;
+  for (each : 0 .. TOKENS - 1) { reply = reply || (each < waiters && IS_MESSAGE(queue[each])) }
   for (each : 0 .. N) {
     LESS(alive[each]);          /* @ _parsing.lua: local epoch = read('GET', inbox .. ':alive') */
     reply = (reply || alive[each] > 0);

@@ -23,12 +23,15 @@ local function plan_look(lock)
   use('ZADD', outbox_key(lock.inboxes, 'locks'), at, lock.name)
 end
 
--- Note that a message has left the queue.
+local PROCESSES_TTL_MS = 2000 -- longer than a waiter counts as alive without a heartbeat
+
+-- Note that a message has left the queue. After the last one, the heartbeats of processes keep it.
 local function uncount_message(lock)
   local counts = outbox_key(lock.inboxes, 'counts')
   if use('HINCRBY', counts, lock.name, -1) > 0 then return end
   redis.call('HDEL', counts, lock.name)
   use('ZREM', outbox_key(lock.inboxes, 'locks'), lock.name)
+  redis.call('PEXPIRE', lock.queue, PROCESSES_TTL_MS)
 end
 
 -- Keep the queue as long as its waiters, or for ever if messages are in it.

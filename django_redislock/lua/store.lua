@@ -55,6 +55,8 @@ redis.call('HINCRBY', outbox_key(lock.inboxes, 'counts'), name, 1)
 use('ZADD', lock.queue, arrival, token)
 redis.call('PERSIST', lock.queue)
 
+-- A claim from before is over. Its caller would otherwise remove a message that waits again.
+use('ZREM', outbox_key(lock.inboxes, 'due'), token)
 grant_to_waiters(lock)
 if use('ZSCORE', outbox_key(lock.inboxes, 'due'), token) then
   return 'granted ' .. arrival .. ' ' .. claim_message(lock.inboxes, token, sender)

@@ -31,7 +31,9 @@ def main() -> int:
 
     django.setup()
     from . import scenarios, table
+    from .proxy import Proxy
 
+    Proxy.network = options.delay / 2000
     print(f"seed {options.seed}", flush=True)
     began = time.monotonic()
     chosen = [each for each in scenarios.ALL if not options.only or each.number in options.only]
@@ -40,11 +42,14 @@ def main() -> int:
         others = (each for each in chosen if not each.alone)
         rows += pool.map(partial(run_scenario, options=options), others)
     rows.sort(key=lambda row: row.scenario.number)
-    text = f"{table.table_of(rows)}\n\n{_circumstances(options.seed, time.monotonic() - began)}"
+    circumstances = _circumstances(options, time.monotonic() - began)
+    text = f"{table.table_of(rows)}\n\n{circumstances}"
     print(f"\n{text}")
     failed = any(row.failures for row in rows)
     if options.write and failed:
         print(f"{options.write} was not changed, because scenarios failed")
+    elif options.write and options.delay:
+        table.write(options.write, text, table.BEGIN_DELAYED, table.END_DELAYED)
     elif options.write:
         table.write(options.write, text)
     return int(failed)
@@ -78,11 +83,15 @@ def run_scenario(scenario: "Scenario", options: argparse.Namespace) -> "Row":
     return row
 
 
-def _circumstances(seed: int, seconds: float) -> str:
+def _circumstances(options: argparse.Namespace, seconds: float) -> str:
     import redis
 
     libraries = f"Python {platform.python_version()}, redis-py {redis.__version__}"
-    return f"Seed {seed}; {seconds / 60:.0f} minutes on {os.cpu_count()} cores, {libraries}."
+    network = f"a round trip of {options.delay:g} ms" if options.delay else "the loopback"
+    return (
+        f"Seed {options.seed}, over {network}; {seconds / 60:.0f} minutes on {os.cpu_count()} "
+        f"cores, {libraries}."
+    )
 
 
 def _options() -> argparse.Namespace:
@@ -100,6 +109,13 @@ def _options() -> argparse.Namespace:
     add("--make", choices=MAKES, help="make of all servers that the seed would choose")
     add("--waiters", type=int, default=1, help="threads or tasks of each client that waits")
     add("--jobs", type=int, default=2, metavar="N", help="number of scenarios at a time")
+    add(
+        "--delay",
+        type=float,
+        default=0,
+        metavar="MS",
+        help="round trip between clients and servers, except in a Cluster",
+    )
     add("--keep", action="store_true", help="keep the history of a scenario that fails")
     add("--write", type=Path, metavar="PAGE", help="write the table into this page")
     options = parser.parse_args()

@@ -1,48 +1,35 @@
-"""Read a history and find violations. The checker does not know how the history was made.
+"""Read a history, and compare what the clients believed with what the package promises.
 
 A **belief** is the period in which a client may act on a lock. It starts when the client learns
 that it holds the lock. It ends with the first of these: the client begins to release the lock,
 learns that the lock is lost, its lease expires on its own clock (`lock.lost` becomes true), or it
-dies. Beliefs that exceed the capacity of a lock at the same time are an **overlap**.
+dies. Beliefs that exceed the capacity of a lock at the same time are an **overlap**. The `judge`
+says what the clients did, whatever they believed.
 
-A **section** is what the client did, whatever its lease: the period from the return of `acquire`
-until its code begins to release the lock, looks and sees that the lock is lost, or dies. A client
-that was paused past its lease believes nothing any more, so its belief ends in time by definition,
-but its section goes on, and it may write. Overlaps of sections are counted as well. The clock is
-the same for all processes of the machine.
-
-A write is **stale** if a later holder wrote before it. The order of holders follows from the times
-at which clients acquired the lock, not from their fencing tokens, which may be wrong. If a client
-learns of its acquisition while its lease lasts, its place in the order is known. If it learns of
-it too late, because its process or server was paused, the acquisition is known only to lie between
-the request and that moment.
+The order of holders follows from the times at which clients acquired the lock, not from their
+fencing tokens, which may be wrong. If a client learns of its acquisition while its lease lasts,
+its place in the order is known. If it learns of it too late, because its process or server was
+paused, the acquisition is known only to lie between the request and that moment.
 """
 
 import math
 from bisect import bisect
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import accumulate, compress, pairwise
+from itertools import accumulate, pairwise
 from operator import attrgetter, itemgetter
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from .events import Event, process_of
-
-T = TypeVar("T")
+from .judge import Span, grouped, spans
 
 FAULTS = ("killed", "stopped", "fault")
 NOT_OWNED = ("LockNotOwnedError", "LockLost")
 
 BEGAN, ASKED, FENCE = map(attrgetter, ("began", "asked", "fence"))
 TIME = itemgetter("t")
-
-WAKE_WITHIN_SECONDS = 3.0
-"""Limit for the time that a lock may be free while a live waiter waits: waiters before it may have
-died, or the server may have been unreachable."""
-
-AT_ONCE = 1.0  # the same limit in seconds without such faults: the delay of a busy machine
 
 
 @dataclass
@@ -63,8 +50,6 @@ class Hold:
     lease: float = 0.0  # longest lease in seconds that a renewal set
     looked: float = -math.inf  # last check at which the lock was held
     ended: float = math.inf  # when the client died, began to release, or learned of the loss
-    entered: float = math.inf  # when `acquire` returned to the client's code
-    left: float = math.inf  # when that code began to release or saw the loss, or the client died
     released: float | None = None  # when the release had certainly ended
     lost: float | None = None  # when the client first learned that the lock is lost or not owned
     lost_after: float = 0.0  # seconds from the lease's deadline at that time to `lost`
@@ -75,15 +60,6 @@ class Hold:
     def until(self) -> float:
         """The end of the client's belief."""
         return max(min(self.ended, self.deadline), self.looked)
-
-    @property
-    def belief(self) -> "Span":
-        return Span(self.began, self.until)
-
-    @property
-    def section(self) -> "Span":
-        """What the client did."""
-        return Span(self.entered, self.left)
 
     @property
     def gone(self) -> float:
@@ -113,19 +89,7 @@ class Wait(NamedTuple):
 
     who: str
     lock: str
-    weight: int
-    capacity: int
-    begin: float
-    end: float
     died: bool  # whether the client died while it waited
-
-
-class Span(NamedTuple):
-    begin: float
-    end: float
-
-    def meets(self, other: "Span") -> bool:
-        return self.begin < other.end and other.begin < self.end
 
 
 @dataclass
@@ -142,24 +106,15 @@ class Findings:
     # of it before. Without holders that were paused, were releasing, or never believed.
     reported_after: list[float]
     overlaps: list[str] = field(default_factory=list)
-    # Overlaps of sections. Only a fencing token protects against these.
-    overlaps_of_sections: list[str] = field(default_factory=list)
-    stale: list[str] = field(default_factory=list)
-    stale_without_fence: list[str] = field(default_factory=list)
-    # Refused writes of the last holder.
-    refused_in_turn: list[str] = field(default_factory=list)
     fences: list[str] = field(default_factory=list)  # fencing tokens that did not grow
     overtakings: list[str] = field(default_factory=list)
-    lost_wakeups: list[str] = field(default_factory=list)
     not_owned: list[str] = field(default_factory=list)
     phantoms: list[str] = field(default_factory=list)
     doubles: list[str] = field(default_factory=list)
     leftovers: list[str] = field(default_factory=list)
 
 
-def check(
-    events: Sequence[Event], *, wake_within: float = WAKE_WITHIN_SECONDS, exclusive: bool = True
-) -> Findings:
+def check(events: Sequence[Event], *, exclusive: bool = True) -> Findings:
     """Find the violations. If locks are not `exclusive`, two clients can hold one at the same
     time. One then came later only if it asked while the other already held the lock."""
     history = History(events, exclusive)
@@ -177,32 +132,23 @@ def check(
     )
     for holds in history.by_lock.values():
         found.overlaps += overlaps(holds)
-        found.overlaps_of_sections += overlaps(holds, attrgetter("section"))
         found.fences += fences_that_did_not_grow(holds, history)
         found.overtakings += overtakings(holds, history)
-    found.lost_wakeups += lost_wakeups(history, wake_within)
-    for taken, refused, without_fence in history.registers():
-        found.stale += stale(taken, history)
-        found.stale_without_fence += stale(without_fence, history)
-        found.refused_in_turn += refused_in_turn(refused, history)
     return found
 
 
 # Violations
 
 
-def overlaps(
-    holds: Iterable[Hold], span_of: Callable[[Hold], "Span"] = attrgetter("belief")
-) -> Iterator[str]:
-    inside: list[Hold] = []
-    for hold in sorted(holds, key=span_of):
-        span = span_of(hold)
-        if span.end <= span.begin:
+def overlaps(holds: Iterable[Hold]) -> Iterator[str]:
+    believing: list[Hold] = []
+    for hold in sorted(holds, key=BEGAN):
+        if hold.until <= hold.began:
             continue
-        inside = [each for each in inside if span_of(each).end > span.begin]
-        if sum(each.weight for each in inside) + hold.weight > hold.capacity:
-            yield f"{hold.lock}: {hold} while {', '.join(map(str, inside))}"
-        inside.append(hold)
+        believing = [each for each in believing if each.until > hold.began]
+        if sum(each.weight for each in believing) + hold.weight > hold.capacity:
+            yield f"{hold.lock}: {hold} while {', '.join(map(str, believing))}"
+        believing.append(hold)
 
 
 def fences_that_did_not_grow(holds: Sequence[Hold], history: "History") -> Iterator[str]:
@@ -231,41 +177,6 @@ def overtakings(holds: Sequence[Hold], history: "History") -> Iterator[str]:
         first = first_from[place] if place < len(holds) else waited
         if first.fence < waited.fence and not history.was_paused(waited):
             yield f"{first.lock}: {first} before {waited}, queued at {waited.queued:.4f}"
-
-
-def lost_wakeups(history: "History", within: float) -> Iterator[str]:
-    """Find waiters that waited too long for a free lock. The lock of a dead holder is free once
-    its lease has expired; For the waiters, `times_until_free` counts from the death."""
-    for wait in history.waits:
-        if history.stopped_in(wait.who, Span(wait.begin, wait.end)):
-            continue
-        longest = max(_rooms(wait, history), default=0)
-        if longest > within:
-            yield f"{wait.lock}: {wait.who} waited for {longest:.2f} s while there was room"
-
-
-def _rooms(wait: Wait, history: "History") -> Iterator[float]:
-    """Yield the length of each period in which the lock had room for the waiter."""
-    taken = [
-        (Span(hold.asked if hold.is_empty else hold.began, hold.gone), hold.weight)
-        for hold in history.overlapping(wait)
-    ]
-    taken += [(span, wait.capacity) for span in history.away(wait.lock)]
-    steps = [(span.begin, weight) for span, weight in taken]
-    steps += [(span.end, -weight) for span, weight in taken]
-    used, free_since = 0, wait.begin
-    for at, change in [*sorted(steps), (wait.end, 0)]:
-        if at >= wait.end:
-            break
-        had_room = used + wait.weight <= wait.capacity
-        used += change
-        has_room = used + wait.weight <= wait.capacity
-        if had_room and not has_room:
-            yield at - free_since
-        elif has_room and not had_room:
-            free_since = max(at, wait.begin)
-    if used + wait.weight <= wait.capacity:
-        yield wait.end - free_since
 
 
 def false_not_owned(history: "History") -> Iterator[str]:
@@ -307,8 +218,7 @@ def handovers(history: "History") -> Iterator[float]:
 
 
 def times_until_free(history: "History") -> Iterator[float]:
-    """Yield the seconds from each fault to the next holder, including the rest of a lease. See
-    `lost_wakeups`."""
+    """Yield the seconds from each fault to the next holder, including the rest of a lease."""
     since = [(each["lock"], each["t"]) for each in history.of("free")]
     since += [
         (hold.lock, event["t"])
@@ -331,24 +241,6 @@ def times_until_reported(history: "History") -> Iterator[float]:
             yield hold.lost_after
 
 
-def stale(writes: Iterable[Event], history: "History") -> Iterator[str]:
-    newest: Hold | None = None
-    for event in writes:
-        hold = history.hold_of(event)
-        if newest and history.came_later(newest, hold):
-            yield f"{hold.lock}: {hold} wrote at {event['t']:.4f}, after {newest}"
-        else:
-            newest = max(newest or hold, hold, key=history.earliest)
-
-
-def refused_in_turn(writes: Iterable[Event], history: "History") -> Iterator[str]:
-    for event in writes:
-        hold = history.hold_of(event)
-        others = (each for each in history.by_lock[hold.lock] if each is not hold)
-        if all(history.came_later(hold, each) for each in others):
-            yield f"{hold.lock}: {hold} at {event['t']:.4f}"
-
-
 # The history
 
 
@@ -359,34 +251,25 @@ class History:
         self.events = events
         self.exclusive = exclusive
         self.end = max((event["t"] for event in events), default=0.0)
-        self._of = _grouped(events, itemgetter("what"))
+        self._of = grouped(events, itemgetter("what"))
         self.dead = {each["client"]: each["dead"] for each in self.of("killed", "ended")}
-        self._away = _grouped(self.of("away", "back"), lambda event: event.get("lock"))
-        self._stopped = _grouped(self.of("stopped", "resumed"), itemgetter("client"))
+        self._away = grouped(self.of("away", "back"), lambda event: event.get("lock"))
+        self._stopped = grouped(self.of("stopped", "resumed"), itemgetter("client"))
         self.waits: list[Wait] = []
         by_token: dict[tuple[str, Any], Hold] = {}
         of_locks = [event for event in events if event.get("lock")]
-        for (who, lock), own in _grouped(of_locks, itemgetter("who", "lock")).items():
+        for (who, lock), own in grouped(of_locks, itemgetter("who", "lock")).items():
             dead = self.dead.get(process_of(who), math.inf)
-            self.waits += _waits(who, lock, own, dead, self.end)
+            self.waits += _waits(who, lock, own, dead)
             by_token |= {(lock, hold.token): hold for hold in _holds(own, dead)}
         for event in events:  # a process may have several clients, and log for all of them
             if hold := by_token.get((event.get("lock"), event.get("token"))):
                 _note(hold, event)
         self.holds = list(by_token.values())
-        last = {event["who"]: event["t"] for event in sorted(events, key=TIME)}
-        for hold in self.holds:
-            # A client that neither releases nor dies is inside at least until its last event.
-            hold.left = min(hold.left, max(last[hold.who], hold.entered))
         for event in self.of("taken"):
             self._note_taken(event)
         self.holds.sort(key=BEGAN)
-        self.by_lock = _grouped(self.holds, attrgetter("lock"))
-        self._by_client = _grouped(self.holds, attrgetter("who", "lock"))
-        self._gone = {
-            lock: list(accumulate((hold.gone for hold in holds), max))
-            for lock, holds in self.by_lock.items()
-        }
+        self.by_lock = grouped(self.holds, attrgetter("lock"))
 
     def of(self, *whats: str) -> list[Event]:
         found = [event for what in whats for event in self._of.get(what, ())]
@@ -401,106 +284,33 @@ class History:
                 hold.taken = event["t"] if "fence" in event else hold.taken
                 hold.taken_before |= hold.asked <= taken.end and taken.begin <= hold.began
 
-    def came_later(self, one: Hold, other: Hold) -> bool:
-        """Return whether `one` certainly acquired the lock later than `other`."""
-        return self.earliest(one) > other.began
-
-    def earliest(self, hold: Hold) -> float:
-        """Return a time such that the hold came after every holder known before it."""
-        return hold.began if self.exclusive and hold.is_known else hold.asked
-
-    def hold_of(self, write: Event) -> Hold:
-        """Return the client's last hold before the write."""
-        own = self._by_client[write["who"], write["lock"]]
-        place = bisect(own, write["t"], key=BEGAN)
-        assert place, f"a write without a hold: {write}"
-        return own[place - 1]
-
-    def overlapping(self, wait: Wait) -> Iterator[Hold]:
-        """Yield the holds that may have lasted at some time during `wait`."""
-        holds = self.by_lock.get(wait.lock, [])
-        place = bisect(holds, wait.end, key=BEGAN) - 1
-        while place >= 0 and self._gone[wait.lock][place] > wait.begin:
-            if holds[place].who != wait.who or holds[place].began < wait.begin:
-                yield holds[place]
-            place -= 1
-
     def stopped_in(self, who: str, span: Span) -> bool:
-        stops = _spans(self._stopped.get(process_of(who), ()), "stopped", self.end)
+        stops = spans(self._stopped.get(process_of(who), ()), "stopped", self.end, "t")
         return any(stop.meets(span) for stop in stops)
 
     def away(self, lock: str) -> list[Span]:
         """Return the periods in which the server of the lock was unreachable."""
         events = [*self._away[None], *self._away[lock]]
-        return list(_spans(sorted(events, key=TIME), "away", self.end))
+        return list(spans(events, "away", self.end, "t"))
 
     def was_paused(self, hold: Hold) -> bool:
         waited = Span(hold.asked, hold.began)
         away = any(span.meets(waited) for span in self.away(hold.lock))
         return away or self.stopped_in(hold.who, waited)
 
-    def registers(self) -> Iterator[tuple[list[Event], list[Event], list[Event]]]:
-        """Yield for each register, in order: the writes that the fence accepted, the writes that
-        it refused, and the writes that would happen without it. A file of attempts has both kinds:
-        its fence accepts a write unless a greater token stands before it."""
-        registers = _grouped(
-            self.of("write"), lambda event: (event["lock"], event.get("register", "attempts"))
-        )
-        for (_, register), writes in registers.items():
-            writes.sort(key=itemgetter("place"))
-            plain, fenced = writes, writes
-            if register == "attempts":
-                greatest = accumulate((each["fence"] for each in writes), max)
-                accepted = [
-                    each["fence"] >= most for each, most in zip(writes, greatest, strict=True)
-                ]
-            else:
-                plain = [each for each in writes if not each["fenced"]]
-                fenced = [each for each in writes if each["fenced"]]
-                accepted = [each["accepted"] for each in fenced]
-            yield (
-                list(compress(fenced, accepted)),
-                [each for each, taken in zip(fenced, accepted, strict=True) if not taken],
-                plain,
-            )
-
-
-def _grouped(items: Iterable[T], key: Callable[[T], Any]) -> defaultdict[Any, list[T]]:
-    found: defaultdict[Any, list[T]] = defaultdict(list)
-    for item in items:
-        found[key(item)].append(item)
-    return found
-
-
-def _spans(events: Iterable[Event], begins: str, end: float) -> Iterator[Span]:
-    begin = None
-    for event in events:
-        if event["what"] == begins:
-            begin = event["t"] if begin is None else begin
-        elif begin is not None:
-            yield Span(begin, event["t"])
-            begin = None
-    if begin is not None:
-        yield Span(begin, end)
-
 
 def _holds(events: Iterable[Event], dead: float) -> Iterator[Hold]:
     names = ("who", "lock", "token", "fence", "weight", "capacity", "asked")
     queued: float | None = None
-    hold: Hold | None = None
     for event in events:
         match event["what"]:
             case "want":
                 queued = None
-                if hold:  # its code has moved on, even if it never released
-                    hold.left = min(hold.left, event["t"])
             case "queued":
                 queued = event["t"]
             case "held":
                 facts = {name: event[name] for name in names}
-                facts |= {"entered": event["t"], "left": dead}
-                hold = Hold(began=event["t"], queued=queued, ended=dead, dead=dead, **facts)
-                yield hold
+                yield Hold(began=event["t"], queued=queued, ended=dead, dead=dead, **facts)
 
 
 def _note(hold: Hold, event: Event) -> None:
@@ -513,8 +323,6 @@ def _note(hold: Hold, event: Event) -> None:
             hold.lease = max(hold.lease, hold.deadline - t)
         case "lost":
             hold.ended = min(hold.ended, t)
-            if event.get("seen"):
-                hold.left = min(hold.left, t)
             _lose(hold, t)
         case "error":
             hold.released = t
@@ -522,7 +330,6 @@ def _note(hold: Hold, event: Event) -> None:
                 _lose(hold, t)
         case "release":
             hold.ended = min(hold.ended, t)
-            hold.left = min(hold.left, t)
         case "checked":
             hold.looked = t
         case "released":
@@ -534,17 +341,15 @@ def _lose(hold: Hold, t: float) -> None:
         hold.lost, hold.lost_after = t, t - hold.deadline
 
 
-def _waits(
-    who: str, lock: str, events: Iterable[Event], dead: float, end: float
-) -> Iterator[Wait]:
-    begun: tuple[int, int, float] | None = None
+def _waits(who: str, lock: str, events: Iterable[Event], dead: float) -> Iterator[Wait]:
+    is_waiting = False
     for event in events:
         what = event["what"]
         if what == "want":
-            begun = event["weight"], event["capacity"], event["t"]
+            is_waiting = True
         elif what in ("held", "refused") or (what == "error" and event["during"] == "acquire"):
-            if begun:
-                yield Wait(who, lock, *begun, event["t"], died=False)
-            begun = None
-    if begun:
-        yield Wait(who, lock, *begun, min(dead, end), died=dead < math.inf)
+            if is_waiting:
+                yield Wait(who, lock, died=False)
+            is_waiting = False
+    if is_waiting:
+        yield Wait(who, lock, died=dead < math.inf)

@@ -34,7 +34,7 @@ from typing import Any, Self, TypeVar
 
 from django_redislock.clock import now
 
-from .events import WAITER, Attempts, Log
+from .events import WAITER, Attempts, Log, at
 
 T = TypeVar("T")
 
@@ -184,6 +184,8 @@ class Acquisition:
         held = self.client.held[self.lock] = self.lock_object
         about |= {"token": held.token, "fence": held.fence_token, **self.room}
         self.client.log.write("held", **about)
+        inside = {"lock": self.lock, "fence": held.fence_token, **self.room}
+        self.client.log.write("enter", **inside)
         return True
 
 
@@ -191,9 +193,10 @@ def check(client: Client, lock: str) -> bool:
     """Return whether the lock is still held, as far as its holder knows."""
     held, began = client.held[lock], now()
     if held.lost:
-        client.log.write("lost", lock=lock, token=held.token, seen=True)
+        client.log.write("leave", lock=lock, how="looked")
+        client.log.write("lost", lock=lock, token=held.token)
         return False
-    client.log.write("checked", t=began, lock=lock, token=held.token)
+    client.log.write("checked", t=began, at=at(), lock=lock, token=held.token)
     return True
 
 
@@ -225,6 +228,7 @@ async def arelease(client: Client, lock: str, is_async: bool = True) -> bool:
 def releasing(client: Client, lock: str) -> Iterator[Any]:
     held = client.held.pop(lock)
     about = {"lock": lock, "token": held.token}
+    client.log.write("leave", lock=lock, how="released")
     client.log.write("release", **about)
     try:
         yield held

@@ -19,7 +19,7 @@ from django_redislock.clock import now
 from django_redislock.keys import Keys
 from tests.tools import ROOT, wait_until
 
-from .events import Event, Follower, Log
+from .events import Event, Follower, Log, at
 
 CORE = "django.core.cache.backends.redis.RedisCache"
 PREFIX = "faults"
@@ -156,7 +156,7 @@ class Client:
         t = now()
         self._signal(signal.SIGSTOP)
         wait_until(self.is_stopped, interval=0.001)
-        return self._log.write("stopped", t=t, client=self.who)
+        return self._log.write("stopped", t=t, at=at(), client=self.who)
 
     def resume(self) -> Event:
         event = self._log.write("resumed", client=self.who)
@@ -234,4 +234,4 @@ def kill_all(clients: Iterable[Client]) -> None:
     for client, t, _ in killed:
         assert client._is_gone(20), f"{client.who} survived SIGKILL"
         client.died = now()
-        client._log.write("killed", t=t, client=client.who, dead=client.died)
+        client._log.write("killed", t=t, at=at(), client=client.who, dead=client.died)

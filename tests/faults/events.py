@@ -1,8 +1,9 @@
 """Events as lines of JSON. Each process writes its own file.
 
-Each line is one event with `t` (the time on the clock that leases use, which is the same for all
-processes of a machine), `who`, `what`, usually `lock`, and more fields. A line is written at once,
-with one system call, so a killed process leaves all its events.
+Each line is one event with `t` (the time on the clock that leases use), `at` (the time on
+CLOCK_MONOTONIC, which the judge uses), `who`, `what`, usually `lock`, and more fields. Both clocks
+are the same for all processes of a machine. An event that is logged later than it happened has no
+`at`. A line is written at once, with one system call, so a killed process leaves all its events.
 
 Events of a client
     - ``want``, with `weight` and `capacity`: `acquire` begins
@@ -11,9 +12,11 @@ Events of a client
     - ``kept``, with `token`, `deadline` (the new end of the lease) and `sent` (the time of the
       request): the lease was set or renewed
     - ``checked``, with `token`: the client checked the lock, and held it at `t`
-    - ``lost``, with `token`: the client learned of the loss. With `seen`, its code looked, and
-      stops; without, the package noticed, and the code continues
+    - ``lost``, with `token`: the client learned of the loss
     - ``release``, with `token`: the release begins; ``released``: it has ended
+    - ``enter``, with `fence`, `weight` and `capacity`: its critical section begins
+    - ``leave``, with `how`: the section ends, because its code releases the lock (``released``),
+      or because it looked and saw that the lock is lost (``looked``)
     - ``error``, with `during`, `type`, `text`, and `token` if a release failed
 
 Events of a register
@@ -38,13 +41,18 @@ Events of the harness
 
 import json
 import os
+import time
 from contextvars import ContextVar
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from django_redislock.clock import now
 
 Event = dict[str, Any]
+
+at = partial(time.clock_gettime, time.CLOCK_MONOTONIC)
+"""Return the time by the clock of the judge."""
 
 WAITER: ContextVar[str] = ContextVar("waiter", default="")
 """The name in the events of a thread or task if a process has several waiters: the client's name,
@@ -64,8 +72,10 @@ class Log:
         self._file = os.open(folder / f"{who}.jsonl", os.O_CREAT | os.O_WRONLY | os.O_APPEND)
 
     def write(self, what: str, *, t: float | None = None, **facts: Any) -> Event:
-        about = {"t": now() if t is None else t, "who": WAITER.get() or self.who, "what": what}
-        event = about | facts
+        about: Event = {"t": now() if t is None else t, "who": WAITER.get() or self.who}
+        if t is None:
+            about["at"] = at()
+        event = about | {"what": what} | facts
         os.write(self._file, json.dumps(event).encode() + b"\n")
         return event
 
@@ -124,7 +134,8 @@ class Attempts:
 
     def write(self, who: str, fence: int) -> bool:
         """Write a record, and return whether the fence accepts it."""
-        event = {"t": now(), "who": who, "what": "write", "lock": self.lock, "fence": fence}
+        event = {"t": now(), "at": at(), "who": who, "what": "write"}
+        event |= {"lock": self.lock, "fence": fence}
         record = json.dumps(event).encode().ljust(SIZE - 1) + b"\n"
         assert len(record) == SIZE, record
         os.write(self._file, record)

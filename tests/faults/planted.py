@@ -61,6 +61,25 @@ SCRIPTS = {
     "reports a valid release as not owned": Planted(
         "hand_over(lock)\nreturn 1", "hand_over(lock)\nreturn 0"
     ),
+    "acquires although the lock is taken": Planted(
+        "local is_room = lock.used + request.weight <= capacity", "local is_room = true"
+    ),
+    "grants to all waiters": Planted(
+        "while lock.capacity == 0 or lock.used < lock.capacity do",
+        "while true do\n    lock.used = 0",
+    ),
+    "grants without removing the waiter": Planted(
+        "if not message then leave_queue(lock, token) end", "if not message then break end"
+    ),
+    "hands over to nobody": Planted("hand_over(lock)\nreturn 1", "return 1"),
+    "uses fencing tokens that shrink": Planted(
+        "math.max(now_us, last_fence(lock.index) + 1)",
+        "math.floor((9007199254740991 - now_us) / 10)",
+        general=True,
+    ),
+    "drops leases after half a second": Planted(
+        "local full_lease = now + lease", "local full_lease = now + 500", general=True
+    ),
 }
 
 
@@ -95,7 +114,17 @@ def count_from_the_reply() -> None:
     Lease.apply_renewal = apply_renewal_late  # type: ignore[method-assign]
 
 
+def believe_for_longer() -> None:
+    set_deadline = Lease.set_deadline
+
+    def set_later(lease: Lease, deadline: float) -> None:
+        set_deadline(lease, deadline + 60)
+
+    Lease.set_deadline = set_later  # type: ignore[method-assign]
+
+
 FLOWS = {
+    "believes in its lease for a minute longer": believe_for_longer,
     "counts leases from the reply": count_from_the_reply,
     "neither renews nor detects the loss": never_renew,
     "waits without heartbeats": send_no_heartbeats,

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 from urllib.parse import urlsplit
 
 from django_redislock.lua import Script
@@ -77,6 +77,9 @@ class Proxy:
     thread. Each method returns when it has taken effect."""
 
     port: int
+
+    network: ClassVar[float] = 0.0
+    """Seconds by which all proxies delay all data in each direction, like a network."""
 
     def __init__(self, host: str, port: int) -> None:
         self._server = host, port
@@ -221,8 +224,8 @@ class Proxy:
         since = time.monotonic()
         while to_replica and time.monotonic() < since + self._lag:  # noqa: ASYNC110  no event
             await asyncio.sleep(min(self._lag, LAG_CHECK_SECONDS))
-        if self._delay:
-            await asyncio.sleep(self._delay)
+        if self._delay or self.network:
+            await asyncio.sleep(self._delay + self.network)
         await self._flows.wait()
 
     def _fault_for(self, commands: list[Command]) -> ReplyFault | None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .checker import Findings
+from .judge import Verdict
 
 if TYPE_CHECKING:
     from .scenario import Scenario
@@ -14,10 +15,13 @@ if TYPE_CHECKING:
 BEGIN = "<!-- faults: written by `make faults` -->"
 END = "<!-- faults: end -->"
 
+BEGIN_DELAYED = "<!-- faults with a delay: written by `make faults` -->"
+END_DELAYED = "<!-- faults with a delay: end -->"
+
 HEAD = (
     *("Scenario", "Servers", "Runs", "Acquisitions", "Faults injected"),
     *("Overlaps, believed", "Overlaps, did"),
-    *("Stale writes with fencing token", "Stale writes without"),
+    *("Stale writes, without fencing token", "with fencing token", "Stopped by"),
     *("Worst time until free", "Lost wake-ups", "Leftovers"),
 )
 
@@ -28,25 +32,34 @@ class Row:
     servers: tuple[str, ...]
     runs: int
     found: Findings
+    did: Verdict
     notes: tuple[str, ...]  # other measurements
     failures: tuple[str, ...] = ()
     is_wrong: bool = False  # whether a failure cannot be explained by a slow machine
 
     def cells(self) -> tuple[str, ...]:
-        found, worst = self.found, max(self.found.until_free, default=None)
-        numbers = [
-            f"{number:,}"
-            for number in (
-                *(self.runs, len(found.holds), len(found.faults)),
-                *(len(found.overlaps), len(found.overlaps_of_sections)),
-                *(len(found.stale), len(found.stale_without_fence), len(found.lost_wakeups)),
-                len(found.leftovers) + len(found.phantoms),
-            )
-        ]
+        found, did = self.found, self.did
+        worst = max(found.until_free, default=None)
+        believed = f"{len(found.overlaps):,}"
         if not self.scenario.is_exclusive:
-            numbers[3] += " (not promised)"
-        numbers.insert(7, "" if worst is None else f"{worst:.2f} s")
-        return (self.scenario.label, ", ".join(self.servers), *numbers)
+            believed += " (not promised)"
+        overlaps = f"{len(did.all_overlaps):,}"
+        if did.paused:
+            overlaps += f" ({len(did.paused):,} paused)"
+        return (
+            *(self.scenario.label, ", ".join(self.servers)),
+            *(f"{self.runs:,}", f"{len(found.holds):,}", f"{len(found.faults):,}"),
+            *(believed, overlaps),
+            *(f"{len(did.stale_without_fence):,}", f"{len(did.stale):,}", self._stopped_by()),
+            "" if worst is None else f"{worst:.2f} s",
+            f"{len(did.waits_in_vain):,}",
+            f"{len(found.leftovers) + len(found.phantoms):,}",
+        )
+
+    def _stopped_by(self) -> str:
+        """Return what kept stale writes out of a register with fencing tokens."""
+        counted = {"token": self.did.stopped_by_token, "look": self.did.stopped_by_look}
+        return ", ".join(f"{what} {number:,}" for what, number in counted.items() if number)
 
 
 def table_of(rows: Iterable[Row]) -> str:

@@ -71,7 +71,6 @@ def history():
 
 
 NOT_WRONG = {"holds", "faults", "errors", "until_free", "handovers", "reported_after"}
-NOT_WRONG |= {"overlaps_of_sections"}  # a paused client may do something after its lease
 WRONG = {field.name for field in fields(Findings)} - NOT_WRONG
 
 
@@ -113,36 +112,6 @@ def test_a_renewal_or_a_check_extends_the_belief(history, what):
     assert len(history.found().overlaps) == 1
 
 
-@pytest.mark.parametrize("how", ["writes", "is paused", "has learned of the loss"])
-def test_a_client_that_works_on_after_its_lease_overlaps_in_fact(history, how):
-    """Its belief ends with its lease, by definition. So only its section tells what it did."""
-    token = history.hold("a", 1, lease=0.5)
-    if how == "has learned of the loss":
-        history.note("a", "lost", token=token)
-    other = history.hold("b", 2)
-    if how == "writes":
-        history.write("a", 1)
-    history.release("b", other)
-    history.release("a", token)
-    found = history.found()
-    assert found.overlaps == []
-    assert len(found.overlaps_of_sections) == 1
-
-
-@pytest.mark.parametrize("how", ["releases", "sees the loss", "is killed"])
-def test_a_client_that_leaves_in_time_does_not_overlap_in_fact(history, how):
-    token = history.hold("a", 1, lease=0.5)
-    if how == "releases":
-        history.release("a", token)
-    elif how == "sees the loss":
-        history.note("a", "lost", token=token, seen=True)
-    else:
-        history.kill("a")
-    history.now += 2
-    history.release("b", history.hold("b", 2))
-    assert history.found().overlaps_of_sections == []
-
-
 def test_readers_hold_together_and_a_writer_alone(history):
     reader, writer = {"weight": 1, "capacity": 100}, {"weight": 100, "capacity": 100}
     first = history.hold("a", 1, **reader)
@@ -162,24 +131,13 @@ def test_readers_hold_together_and_a_writer_alone(history):
 def test_without_exclusion_only_a_client_that_asked_later_surely_came_later(history):
     asked = history.want("a"), history.want("b")
     tokens = history.hold("a", 2, asked=asked[0]), history.hold("b", 1, asked=asked[1])
-    history.write("b", 1)
-    history.write("a", 2)
     found = history.found(exclusive=False)
     assert len(found.overlaps) == 1
-    assert not any((found.fences, found.stale, found.refused_in_turn))
+    assert not found.fences
     assert history.found().fences
     history.release("a", tokens[0])
     history.hold("c", 2)
     assert len(history.found(exclusive=False).fences) == 1
-
-
-def test_without_exclusion_a_write_is_stale_after_a_client_that_surely_came_later(history):
-    history.hold("a", 1)
-    history.hold("b", 2)
-    history.write("b", 2)
-    history.write("a", 2)
-    assert len(history.found(exclusive=False).stale) == 1
-    assert len(history.found(exclusive=False).stale_without_fence) == 1
 
 
 @pytest.mark.parametrize("first", ["late", "released", "released with the same"])
@@ -189,38 +147,6 @@ def test_a_fencing_token_that_does_not_grow_is_found(history, first):
         history.release("a", token)
     history.hold("b", 2 if first == "released with the same" else 1)
     assert len(history.found().fences) == 1
-
-
-@pytest.mark.parametrize("fences", [(1, 2), (2, 1)])
-def test_a_late_write_is_stale_unless_a_fence_refuses_it(history, fences):
-    history.hold("a", fences[0], lease=0.5)
-    history.hold("b", fences[1])
-    history.write("b", fences[1])
-    history.write("a", fences[0])
-    found = history.found()
-    grows = fences == (1, 2)
-    assert len(found.stale_without_fence) == 1
-    assert len(found.stale) == len(found.fences) == (not grows)
-    assert found.refused_in_turn == []
-
-
-def test_a_refused_write_of_the_last_holder_is_found(history):
-    history.hold("a", 2, lease=0.5)
-    history.write("a", 2)
-    history.hold("b", 1)
-    history.write("b", 1)
-    assert len(history.found().refused_in_turn) == 1
-
-
-def test_a_register_notes_what_its_fence_accepted(history):
-    history.hold("a", 1, lease=0.5)
-    history.hold("b", 2)
-    row = {"register": "row", "fenced": True}
-    history.write("b", 2, accepted=True, **row)
-    history.write("a", 1, accepted=False, **row)
-    assert history.found().stale == []
-    history.write("a", 1, accepted=True, **row)
-    assert len(history.found().stale) == 1
 
 
 # Waiters
@@ -233,31 +159,6 @@ def test_a_waiter_that_was_surely_queued_is_not_overtaken(history, surely):
     history.release("b", history.hold("b", 1, asked=second))
     history.hold("a", 2, asked=first)
     assert len(history.found().overtakings) == surely
-
-
-@pytest.mark.parametrize("to_the_end", [True, False])
-def test_a_waiter_for_a_free_lock_is_a_lost_wakeup(history, to_the_end):
-    asked = history.want("a", queued=True)
-    history.now += 5
-    if to_the_end:
-        history.note("harness", "fault", kind="any")
-    else:
-        history.hold("a", 1, asked=asked)
-    assert len(history.found().lost_wakeups) == 1
-    assert history.found(wake_within=10).lost_wakeups == []
-
-
-def test_the_lease_of_a_dead_holder_explains_a_wait(history):
-    """The holder may have renewed its lease just before its death."""
-    history.hold("a", 1, lease=8)
-    history.want("b", queued=True)
-    history.kill("a")
-    history.now += 10
-    history.note("harness", "fault", kind="any")
-    assert history.found().lost_wakeups == []
-    history.now += 5
-    history.note("harness", "fault", kind="any")
-    assert len(history.found().lost_wakeups) == 1
 
 
 def test_a_release_is_handed_over_to_the_waiter(history):
@@ -388,13 +289,15 @@ def test_a_late_report_of_a_loss_is_found(events, late):
 
 # Planted faults, each in its own lock, in one scenario
 
+OF_THE_JUDGE = "stale", "stale_without_fence", "refused_in_turn", "waits_in_vain"
+
 FINDS = {
     "": "stale_without_fence",
     "releases without comparing tokens": "overlaps",
     "neither renews nor detects the loss": "overlaps",
     "admits the last waiter first": "overtakings",
     "uses one fencing token for all holders": "stale",
-    "waits without heartbeats": "lost_wakeups",
+    "waits without heartbeats": "waits_in_vain",
     "leaves a key behind": "leftovers",
     "reports a valid release as not owned": "not_owned",
 }
@@ -405,9 +308,11 @@ def found():
     runs = len(FINDS)
     scenario = Scenario(0, "planted faults", planted_faults, runs=runs, short=runs)
     with closing(Setting(scenario, seed=1, short=True, make="valkey-9.1")) as setting:
-        found = setting.run_and_check()
+        findings, verdict = setting.run_and_check()
         assert setting.troubles == {}
-        yield found
+        yield {name: getattr(findings, name) for name in WRONG} | {
+            name: getattr(verdict, name) for name in OF_THE_JUDGE
+        }
 
 
 def planted_faults(setting: Setting) -> None:
@@ -450,7 +355,7 @@ def planted_faults(setting: Setting) -> None:
 @pytest.mark.parametrize("fault", FINDS)
 def test_a_planted_fault_is_found(found, fault):
     lock = f"run {[*FINDS].index(fault) + 1}"
-    at_lock = {name for name in WRONG if any(lock in text for text in getattr(found, name))}
+    at_lock = {name for name, texts in found.items() if any(lock in text for text in texts)}
     assert FINDS[fault] in at_lock
     assert fault or len(at_lock) == 1
 
@@ -467,7 +372,7 @@ def test_a_planted_fault_is_found(found, fault):
             "does not notify waiters of a release",
             partial(crowd.take_turns, seconds=0.5, first=crowd.SLOW_HEARTBEATS),
             1,
-            "lost_wakeups",
+            "waits_in_vain",
         ),
     ],
 )
@@ -482,10 +387,11 @@ def test_a_scenario_finds_a_planted_fault(monkeypatch, fault, body, runs, finds)
     monkeypatch.setattr(Run, "client_of", client_with_the_fault)
     monkeypatch.setattr(replies, "LATE", (0.5, 0.7))  # the lease lasts until then
     monkeypatch.setattr(crowd, "WAITERS", 3)
-    at_once = finds == "lost_wakeups"
+    at_once = finds == "waits_in_vain"
     scenario = Scenario(0, "planted faults", body, runs=runs, short=runs, at_once=at_once)
     with closing(Setting(scenario, seed=1, short=True, make="valkey-9.1")) as setting:
-        found = getattr(setting.run_and_check(), finds)
+        findings, verdict = setting.run_and_check()
+    found = getattr(verdict if at_once else findings, finds)
     assert found
     if finds == "overlaps":
         late = {

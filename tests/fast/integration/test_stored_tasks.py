@@ -201,3 +201,32 @@ def test_a_message_that_returns_while_it_has_the_lock_is_sent_again(name, outbox
 def test_a_message_for_another_lock_type_is_refused(name):
     with locks.read_lock(name):
         assert put(name, "1")[:2] == ("kind", "readwrite")
+
+
+def test_a_message_that_returns_before_it_is_confirmed_waits_for_its_turn(name, outbox):
+    """A worker gets it before its sender confirms it, and returns it to the queue."""
+    arrival = int(put(name, "1").detail)
+    late = claims[f"queued-{name}-1"]
+    finish(name, "1")
+    with locks.lock(name):
+        assert put(name, "1", arrival=arrival).outcome == "queued"
+        assert not outbox.confirm(f"queued-{name}-1", late)
+        assert taken(outbox, name) == []
+    assert taken(outbox, name) == ["message 1"]
+    confirm(outbox, name, "1")
+    finish(name, "1")
+
+
+def test_the_queue_of_dead_processes_expires_after_the_last_message(name, outbox):
+    put(name, "1")
+    put(name, "2")
+    confirm(outbox, name, "1")
+    server = locks._server()
+    key, redis_client = server.keys.of(name).queue, server.client
+    assert redis_client.ttl(key) == -1
+    redis_client.zadd(key, {"a waiter that has died": 9e15})
+    finish(name, "1")
+    assert 0 < redis_client.pttl(key) <= 2000
+    assert taken(outbox, name) == ["message 2"]
+    confirm(outbox, name, "2")
+    finish(name, "2")

@@ -29,7 +29,18 @@ from django_redislock.engine.store import RenewMode
 from django_redislock.engine.waiters import Inbox
 from django_redislock.exceptions import LockError
 from django_redislock.keys import Keys, LockKeys
-from django_redislock.lua import ACQUIRE, FORCE, HEARTBEAT, RELEASE, RENEW, ROWS, Script
+from django_redislock.lua import (
+    ACQUIRE,
+    FORCE,
+    HEARTBEAT,
+    OUTBOX,
+    RELEASE,
+    RENEW,
+    ROWS,
+    SENT,
+    STORE,
+    Script,
+)
 
 from .model import Grant as ModelGrant
 from .model import Model
@@ -105,7 +116,7 @@ def shown(name: str, source: str) -> Script:
     return Script(name, source, sha1(source.encode(), usedforsecurity=False).hexdigest())
 
 
-SOURCES = (ACQUIRE, RELEASE, RENEW, FORCE, HEARTBEAT, ROWS)
+SOURCES = (ACQUIRE, RELEASE, RENEW, FORCE, HEARTBEAT, ROWS, STORE, OUTBOX, SENT)
 SCRIPTS = {each.name: staged(each) for each in SOURCES}
 PASS_TIME = shown("pass_time", "move_clock(ARGV[1])")
 POP = shown("pop", "return redis.call('LPOP', KEYS[1])")

@@ -22,11 +22,11 @@ HOME = Path(django_redislock.__file__).parent
 
 @dataclass(frozen=True)
 class Mutant:
-    breaks: str
     file: str
-    machine: str
     good: str
     bad: str
+    breaks: str = ""
+    machine: str = ""
 
     def into(self, source: str) -> str:
         assert source.count(self.good) == 1, f"{self.file} has no such text: {self.good}"

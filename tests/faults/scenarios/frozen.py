@@ -8,9 +8,9 @@ from typing import Any
 from django_redislock.engine.timing import HEARTBEAT_SECONDS
 from tests.fencing import postgres
 
-from ..checker import AT_ONCE
 from ..client import Client
 from ..crew import Crew
+from ..judge import AT_ONCE
 from ..scenario import Run, Setting, Shared, scenario
 from .killed import LEASES, UNTIL_FREE, take_turns, until_free
 

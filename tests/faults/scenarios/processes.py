@@ -26,9 +26,9 @@ from tests.servers import Node
 from tests.tools import wait_until
 
 from .. import client as own
-from ..checker import AT_ONCE
 from ..crew import KEYS, Client
 from ..events import Log
+from ..judge import AT_ONCE
 from ..scenario import Run, Setting, Shared, scenario
 from .killed import until_free
 

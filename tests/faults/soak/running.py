@@ -24,6 +24,7 @@ from tests.tools import KEY, wait_for_none_left
 from .. import checker
 from ..crew import Client, Crew, caches, usual_crew
 from ..events import Log, read
+from ..judge import WAKE_WITHIN_SECONDS, judge
 from ..proxy import Proxy, runs
 from .mixing import CONNECTIONS, LEASES, QUORUM
 
@@ -310,18 +311,20 @@ class Soak:
         self.lasting["operator"].ask(f"{MIXING}:forget_the_expired")
 
     def _judge(self, folder: Path) -> None:
-        found = checker.check(read(folder), wake_within=2 * checker.WAKE_WITHIN_SECONDS)
+        events = read(folder)
+        found = checker.check(events)
+        did = judge(events, within=2 * WAKE_WITHIN_SECONDS)
         self.outcome.judged += len(found.holds)
         self.outcome.faults.update(each.get("kind", each["what"]) for each in found.faults)
         late = {each for each in found.overtakings if self._came_late(each, found)}
         self.outcome.late += len(late)
         wrong = {
             "overlap": found.overlaps,
-            "stale write": found.stale,
-            "refused in turn": found.refused_in_turn,
+            "stale write": did.stale,
+            "refused in turn": did.refused_in_turn,
             "fencing token": found.fences,
             "overtaken": [each for each in found.overtakings if each not in late],
-            "not woken": found.lost_wakeups,
+            "not woken": did.waits_in_vain,
             "not its own": found.not_owned,
             "left": found.leftovers,
             "error": [each for each in found.errors if each["type"] not in ERRORS],
