@@ -91,7 +91,7 @@ def use(lock) -> None:
 @pytest.fixture
 def story(settings, own_server: EmbeddedServer, hold) -> Iterator[Story]:  # noqa: F811
     entry = {**settings.CACHES["default"], "LOCATION": own_server.url}
-    settings.CACHES = {**settings.CACHES, "default": entry}
+    settings.CACHES = {"default": entry}  # with others that respond, the page would be a page
     hold("invoice:42", timeout=LEASE_SECONDS)
     hold("once", timeout=3600, auto_renewal=False)
     story = Story(hold)
