@@ -340,20 +340,35 @@ class Miss:
             if found and found.is_fresh:  # stored since this caller looked
                 value = found.value
             else:
-                await self._cache("set", self.marker_key, marker, MARKER_TIMEOUT_SECONDS)
+                if writer:
+                    await self._cache("set", self.marker_key, marker, MARKER_TIMEOUT_SECONDS)
+                else:
+                    marker = await self._shared_marker(marker)
                 value = await self._computed()
                 if not (writer and writer.lost):
                     is_stored = await self._store(marker, value)
-        except GeneratorExit:  # the event loop is closed, so nothing can be released
-            raise
-        except BaseException:
-            await self._cache("delete", self.marker_key)
-            if writer:
-                await self._release(writer)
+        except BaseException as error:
+            if self.calls.is_async and isinstance(error, GeneratorExit):
+                raise  # the event loop is closed, so nothing can be released
+            try:
+                with suppress(Exception):  # such as that a transaction is broken
+                    await self._cache("delete", self.marker_key)
+            finally:  # also if the task is cancelled a second time
+                if writer:
+                    await self._release(writer)
             raise
         if writer and not await self._release(writer) and is_stored:
             await self._cache("delete", self.key)
         return value
+
+    async def _shared_marker(self, marker: str) -> str:
+        """Return the marker of the computations that have no lock, or set it.
+
+        If each of them set its own, no value would be stored while callers keep coming.
+        """
+        await self._cache("add", self.marker_key, marker, MARKER_TIMEOUT_SECONDS)
+        found = await self._cache("get", self.marker_key, marker)
+        return found if isinstance(found, str) else marker
 
     async def _computed(self) -> Any:
         outer = _computations.get()

@@ -12,6 +12,7 @@ from asgiref.sync import async_to_sync, sync_to_async
 from django.core.cache import caches
 from django.core.exceptions import SynchronousOnlyOperation
 from django.core.management import call_command
+from django.db import connection, transaction
 from redis.exceptions import NoPermissionError
 
 from django_redislock import LockError, LockNotAcquired, cache_miss, locks
@@ -511,6 +512,22 @@ def test_an_error_of_the_cache_is_not_taken_for_an_outage_that_is_being_handled(
             get(refuse)
 
 
+def test_without_redis_a_value_is_stored_although_callers_keep_coming(
+    values, own_locks, own_server
+):
+    own_server.stop()
+    slow, late = Slow(), Slow()
+    computing = start(lambda: own_locks.get_or_set("rates", slow, 60, cache="values"))
+    assert slow.began.wait(60)
+    also = start(lambda: own_locks.get_or_set("rates", late, 60, cache="values"))
+    assert late.began.wait(60)
+    slow.may_end.set()
+    assert computing.result(60) == 1
+    assert values.get("rates") == 1
+    late.may_end.set()
+    assert also.result(60) == 1
+
+
 def test_without_redis_a_stale_value_is_returned(values, own_locks, own_server, moving_time):
     own_locks.get_or_set("rates", lambda: "old", 10, cache="values", stale=60)
     moving_time[0] = 11
@@ -522,6 +539,35 @@ def test_missing_rights_are_an_error(values, own_locks, own_redis, own_server):
     own_redis.acl_setuser(own_redis.acl_whoami(), enabled=True, commands=["-eval", "-evalsha"])
     with pytest.raises(NoPermissionError):
         own_locks.get_or_set("rates", refuse, 60, cache="values")
+
+
+def test_a_broken_transaction_keeps_no_lock(settings, db):
+    in_database = {"BACKEND": DATABASE, "LOCATION": "values"}
+    settings.CACHES = {**settings.CACHES, "in_database": in_database}
+    call_command("createcachetable")
+
+    def break_transaction():
+        connection.set_rollback(True)
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError), transaction.atomic():
+        locks.get_or_set("broken", break_transaction, 60, cache="in_database")
+    assert locks.get("cache:in_database:broken") is None
+
+
+async def test_a_task_that_is_cancelled_twice_keeps_no_lock(values):
+    began, may_end = asyncio.Event(), asyncio.Event()
+
+    async def slow():
+        began.set()
+        await may_end.wait()
+
+    task = asyncio.create_task(aget(slow))
+    await began.wait()
+    while not task.done():
+        task.cancel()
+        await asyncio.sleep(0)
+    await asyncio.to_thread(free, locks, LOCK, timeout=20)
 
 
 # Async code
