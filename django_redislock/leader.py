@@ -172,7 +172,10 @@ class Terms:
         return term
 
     def close(self) -> None:
-        """Step down, so that the next candidate leads at once."""
+        """Step down, so that the next candidate leads at once.
+
+        Call it in the thread that leads.
+        """
         try:
             self._step_down()
         finally:
@@ -222,7 +225,10 @@ class AsyncTerms:
         return term
 
     async def aclose(self) -> None:
-        """Step down, so that the next candidate leads at once."""
+        """Step down, so that the next candidate leads at once.
+
+        Call it in the task that leads.
+        """
         try:
             await self._astep_down()
         finally:
