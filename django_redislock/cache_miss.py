@@ -350,11 +350,11 @@ class Miss:
         except BaseException as error:
             if self.calls.is_async and isinstance(error, GeneratorExit):
                 raise  # the event loop is closed, so nothing can be released
-            try:
-                with suppress(Exception):  # such as that a transaction is broken
-                    await self._cache("delete", self.marker_key)
-            finally:  # also if the task is cancelled a second time
-                if writer:
+            if writer:  # else other computations may have the same marker
+                try:
+                    with suppress(Exception):  # such as that a transaction is broken
+                        await self._cache("delete", self.marker_key)
+                finally:  # also if the task is cancelled a second time
                     await self._release(writer)
             raise
         if writer and not await self._release(writer) and is_stored:

@@ -528,6 +528,20 @@ def test_without_redis_a_value_is_stored_although_callers_keep_coming(
     assert also.result(60) == 1
 
 
+def test_without_redis_a_failed_computation_keeps_no_other_from_storing(
+    values, own_locks, own_server
+):
+    own_server.stop()
+    slow = Slow()
+    computing = start(lambda: own_locks.get_or_set("rates", slow, 60, cache="values"))
+    assert slow.began.wait(60)
+    with pytest.raises(ZeroDivisionError):
+        own_locks.get_or_set("rates", fail, 60, cache="values")
+    slow.may_end.set()
+    assert computing.result(60) == 1
+    assert values.get("rates") == 1
+
+
 def test_without_redis_a_stale_value_is_returned(values, own_locks, own_server, moving_time):
     own_locks.get_or_set("rates", lambda: "old", 10, cache="values", stale=60)
     moving_time[0] = 11
