@@ -257,5 +257,7 @@ def test_the_end_of_an_event_loop_closes_its_connections(place, own_redis, recwa
 
     for _ in range(5):
         asyncio.run(use())
+        # The server notices a little later that the reader is gone.
+        wait_until(lambda: not is_reading_the_inbox())
     gc.collect()
     assert [text for each in recwarn if "unclosed" in (text := str(each.message))] == []
