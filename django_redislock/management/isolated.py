@@ -67,11 +67,14 @@ class IsolatedCommand(BaseCommand):
         self._name = subcommand
         parser = super().create_parser(prog_name, subcommand, **kwargs)
         help_text = "If the command already runs, wait for its end, but at most this long."
-        parser.add_argument("--wait", type=duration, metavar="SECONDS", help=help_text)
+        # Not "wait", because the command may have an argument of its own with this name.
+        parser.add_argument(
+            "--wait", dest="lock_wait", type=duration, metavar="SECONDS", help=help_text
+        )
         return parser
 
     def execute(self, *args: Any, **options: Any) -> str | None:
-        wait = options.pop("wait", None)
+        wait = options.pop("lock_wait", None)
         manager = locks.using(self.lock_using)
         self.lock = self._new_lock(manager, options, self.lock_wait if wait is None else wait)
         with exit_on_sigterm(), _lost_as_command_error(self.lock), ExitStack() as held:

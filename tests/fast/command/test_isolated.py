@@ -225,3 +225,20 @@ def test_it_makes_another_command_isolated():
     assert run(Isolated) == (0, "hello\n", "")
     with held_elsewhere("greet"):
         assert run(Isolated)[2].startswith("Not run: greet")
+
+
+class Cook(IsolatedCommand):
+    """Has an argument of its own with the name of the option."""
+
+    def add_arguments(self, parser):
+        parser.add_argument("wait")
+
+    def handle(self, *args, wait, **options):
+        self.stdout.write(wait)
+
+
+def test_a_command_can_have_an_argument_named_wait():
+    assert run(Cook, "long") == (0, "long\n", "")
+    assert run(Cook, "long", "--wait", "0.05") == (0, "long\n", "")
+    with held_elsewhere("cook"):
+        assert run(Cook, "long", "--wait", "0.05")[2].startswith("Not run: cook")
