@@ -2,9 +2,8 @@
 
 import logging
 import math
-import string
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AsyncExitStack, ExitStack, contextmanager
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -54,21 +53,19 @@ class RequestTemplate(Template):
     lock. All anonymous users would, for example.
     """
 
-    def _format(self, text: str, values: Mapping[str, Any]) -> str:
-        return _RequestFormatter().vformat(text, (), values)
-
-
-class _RequestFormatter(string.Formatter):
-    def get_field(self, field_name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    def _value_of(self, field: str, values: Mapping[str, Any]) -> Any:
         try:
-            found = super().get_field(field_name, args, kwargs)
+            value = super()._value_of(field, values)
         except (LookupError, AttributeError, TypeError) as error:
             raise ValueError(
-                f"the request has no {{{field_name}}} ({type(error).__name__}: {error})"
+                f"the request has no {{{field}}} ({type(error).__name__}: {error})"
             ) from error
-        if found[0] is None:
-            raise ValueError(f"{{{field_name}}} is None in this request")
-        return found
+        if value is None:
+            raise ValueError(f"{{{field}}} is None in this request")
+        if getattr(value, "pk", value) is None:
+            kind = value.__class__.__name__  # of the user that a lazy object stands for
+            raise ValueError(f"{{{field}}} is an instance of {kind} without a primary key")
+        return value
 
 
 class Guard:
@@ -207,6 +204,11 @@ class Guard:
     def _with_retry_after(
         self, response: HttpResponseBase, refusal: LockNotAcquired
     ) -> HttpResponseBase:
+        if not isinstance(response, HttpResponseBase):
+            raise TypeError(
+                f"on_busy {self._on_busy!r} must return a response, but returned "
+                f"{short_repr(response)}"
+            )
         seconds = self._retry_after
         response.headers.setdefault(
             "Retry-After", retry_after(refusal) if seconds is None else _whole_seconds(seconds)
@@ -276,16 +278,20 @@ def _release_when_closed(response: Any, held: ExitStack, lock: "Mutex") -> None:
     """Release the lock when the server closes a streaming response.
 
     A server does so in the thread of the view, at the end of the stream, when the client
-    disconnects, or if it never reads the stream.
+    disconnects, or if it never reads the stream. It cannot if the response never reaches it,
+    because another part of the site has failed, or because the client of an ASGI server has left
+    while the view ran. Then the lock is released when the response is dropped.
     """
-    # A bound method would be a reference cycle. Then a response that is dropped, because another
-    # part of the site has failed, would hold the lock until the next garbage collection.
+    # A bound method would be a reference cycle. Then a response that is dropped would keep the
+    # lock until the next garbage collection.
     close = vars(response).get("close") or partial(type(response).close, proxy(response))
+    when_dropped = lock._release_when_dropped(response)
 
     def close_and_release() -> None:
         try:
             close()
         finally:
+            when_dropped.detach()
             try:
                 held.close()
             except RedisError as error:  # the response is already sent

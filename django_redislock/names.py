@@ -9,6 +9,7 @@ from inspect import Parameter, Signature
 from typing import Any
 
 from django.core.exceptions import ImproperlyConfigured
+from django.db.models import Model
 
 from .text import any_of
 from .validators import short_repr as short_repr
@@ -21,7 +22,7 @@ _SHORTENED = re.compile(rf":[0-9a-f]{{{_DIGEST_CHARACTERS}}}")
 _UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 _ESCAPES = {
     code: chr(code).encode("unicode_escape").decode()
-    for code in (*range(0x20), *range(0x7F, 0xA0), *range(0xD800, 0xE000))
+    for code in (*range(0x20), ord("\\"), *range(0x7F, 0xA0), *range(0xD800, 0xE000))
 }
 _CHUNK_CHARACTERS = 50_000
 """How much of a text is encoded at once. Other threads run in between."""
@@ -32,6 +33,8 @@ is_short_name = re.compile(
 """Return whether a str is valid, and so short that it need not be encoded to know its bytes."""
 
 _INDEX = re.compile(r"\[[^\]]*\]")
+_ADDRESS = re.compile(" at 0x[0-9A-Fa-f]+>")
+_formatter = string.Formatter()
 
 
 def check_names(names: object) -> list[str]:
@@ -116,7 +119,7 @@ def search_pattern(text: str) -> str | None:
 def fit_name(text: str) -> str:
     """Make a name of any text that is not empty.
 
-    Control characters become backslash escapes. A text that is too long keeps its
+    Control characters and backslashes become backslash escapes. A text that is too long keeps its
     beginning and ends with ``:`` and a digest of the whole text. A text that looks like
     such a name is shortened too, so that it cannot be the name of another text.
     """
@@ -161,7 +164,9 @@ class Template:
     """A name with fields that get their values from the arguments of a call.
 
     Fields have the syntax of `str.format`, with the names of the parameters:
-    ``"report:{account_id}"``, ``"user:{user.pk}"``.
+    ``"report:{account_id}"``, ``"user:{user.pk}"``. A model is named by its label and its primary
+    key, because its text may change. A text with a memory address is refused, because each call
+    would get a name of its own.
 
     Args:
         text: The template.
@@ -181,12 +186,12 @@ class Template:
             None,
         )
         try:
-            parts = [*string.Formatter().parse(self._text)]
+            self._parts = [*_formatter.parse(self._text)]
         except ValueError as error:
             raise ImproperlyConfigured(
                 f"{self._label} is not a valid template: {error}"
             ) from error
-        fields = [(field, spec or "") for _, field, spec, _ in parts if field is not None]
+        fields = [(field, spec or "") for _, field, spec, _ in self._parts if field is not None]
         self._fields = [self._check_field(*each) for each in fields]
         self._fixed = None if self._fields else check_name(self._text.format(), argument)
 
@@ -212,13 +217,22 @@ class Template:
             if name not in values:
                 raise ValueError(f"{self._label} needs {name!r}, which this call does not have")
         try:
-            text = self._format(self._text, values)
+            text = self._filled(values)
         except (LookupError, AttributeError, TypeError, ValueError) as error:
             raise ValueError(f"{self._label} cannot be filled from this call: {error}") from error
         return fit_name(text) or check_name("", f"{self._label} as filled")
 
-    def _format(self, text: str, values: Mapping[str, Any]) -> str:
-        return text.format_map(values)
+    def _filled(self, values: Mapping[str, Any]) -> str:
+        texts = []
+        for literal, field, spec, conversion in self._parts:
+            texts.append(literal)
+            if field is not None:
+                value = self._value_of(field, values)
+                texts.append(_text_of(field, value, conversion, spec or ""))
+        return "".join(texts)
+
+    def _value_of(self, field: str, values: Mapping[str, Any]) -> Any:
+        return _formatter.get_field(field, (), values)[0]
 
     def _check_field(self, field: str, spec: str) -> str:
         name, *attributes = _INDEX.sub("", field).split(".")
@@ -237,3 +251,31 @@ class Template:
             f"{self._label} has the field {{{field}}}: {reason}"
             f" (the function's parameters: {known})"
         )
+
+
+def identity_of(model: Model) -> tuple[str, Any]:
+    """Return the label and the primary key of a model. They are the same for its proxy models.
+
+    Raises:
+        ValueError: The model is not saved.
+    """
+    if model.pk is None or model._state.adding:
+        raise ValueError(f"this {model._meta.label} is not saved. Save it first.")
+    # A proxy model has the same rows.
+    concrete = model._meta.concrete_model or type(model)
+    return concrete._meta.label_lower, model.pk
+
+
+def _text_of(field: str, value: Any, conversion: str | None, spec: str) -> str:
+    """Return the text of the value of a field."""
+    if isinstance(value, Model) and not conversion:
+        label, pk = identity_of(value)
+        return format(f"{label}:{pk}", spec)
+    text = format(_formatter.convert_field(value, conversion), spec)
+    if not isinstance(value, str) and _ADDRESS.search(text):
+        kind = type(value)
+        raise ValueError(
+            f"the text of {{{field}}}, a {kind.__module__}.{kind.__qualname__}, has a memory "
+            f"address: {short_repr(text)}. Use one of its attributes, such as a primary key."
+        )
+    return text

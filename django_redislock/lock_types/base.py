@@ -20,6 +20,7 @@ from typing import (
     Unpack,
     cast,
 )
+from weakref import finalize
 
 from redis.exceptions import RedisError
 
@@ -659,6 +660,21 @@ class BaseLock:
             if registry.remove(part) and part.lease.state is not LeaseState.ENDED:
                 release_in_background(part.lease, unused=unused)
         signal_dispatch.released(self, hold)
+
+    def _release_when_dropped(self, thing: object) -> "finalize[..., Any]":
+        """Release the lock in the background if `thing` is garbage-collected, in any thread.
+
+        Detach the finalizer to release the lock in another way.
+        """
+        hold = self._found(self._holds.of(self._owner()), "use")
+
+        def release() -> None:
+            if not hold.is_inherited:  # else the lock belongs to the parent process
+                self._abandon(hold)
+
+        finalizer = finalize(thing, release)
+        finalizer.atexit = False
+        return finalizer
 
     def _lose(self, hold: Hold) -> None:
         """Record a loss that the holder finds by itself."""

@@ -18,7 +18,7 @@ from django.db.models import Model
 from django.utils.duration import duration_iso_string
 from django.utils.functional import Promise
 
-from django_redislock.names import MAX_NAME_BYTES, arguments, digest_of
+from django_redislock.names import MAX_NAME_BYTES, arguments, digest_of, identity_of
 
 MAX_DIGITS = 4300
 """The limit of digits in a Decimal. Python has the same one for the text of an int."""
@@ -180,11 +180,8 @@ def _(value: Enum) -> str:  # without another type
 
 @text_of.register
 def _(value: Model) -> str:
-    if value.pk is None or value._state.adding:
-        raise ValueError(f"this {value._meta.label} is not saved. Save it first.")
-    # A proxy model has the same rows.
-    model = value._meta.concrete_model or type(value)
-    return f"{model._meta.label_lower}:{text_of(value.pk)}"
+    label, pk = identity_of(value)
+    return f"{label}:{text_of(pk)}"
 
 
 def _quoted(text: str) -> str:

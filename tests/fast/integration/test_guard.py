@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 from django.contrib import admin
 from django.contrib.auth.models import AnonymousUser, User
+from django.contrib.sessions.backends.signed_cookies import SessionStore
 from django.core.exceptions import ImproperlyConfigured
 from django.core.signals import request_finished
 from django.db import close_old_connections, connection, transaction
@@ -245,6 +246,39 @@ async def test_on_busy_of_an_async_view_can_be_sync_or_async(on_busy):
     assert response.text == "Invoice 7 is being paid."
 
 
+FORGOTTEN = r"on_busy .*forget.* must return a response, but returned None"
+
+
+def forget_to_answer(request):
+    pass
+
+
+async def aforget_to_answer(request):
+    pass
+
+
+def test_on_busy_must_return_a_response():
+    view = locks.guard("pay", on_busy=forget_to_answer)(lambda request: HttpResponse())
+    with (
+        held_elsewhere("pay"),
+        pytest.raises(TypeError, match=FORGOTTEN),
+    ):
+        view(requests.get("/"))
+
+
+@pytest.mark.parametrize("on_busy", [forget_to_answer, aforget_to_answer])
+async def test_on_busy_of_an_async_view_must_return_a_response(on_busy):
+    @locks.guard("pay", on_busy=on_busy)
+    async def view(request):
+        return HttpResponse()
+
+    with (
+        held_elsewhere("pay"),
+        pytest.raises(TypeError, match=FORGOTTEN),
+    ):
+        await view(arequests.get("/"))
+
+
 def test_a_request_can_wait():
     view = locks.guard("pay", blocking_timeout=60)(lambda request: HttpResponse())
     with held_elsewhere("pay") as other:
@@ -337,6 +371,11 @@ def test_fields_come_from_the_request_and_the_arguments(name, expected):
         ("{request.tenant.pk}", r"the request has no \{request.tenant.pk\}.*'tenant'"),
         ("{request.POST[invoice]}", r"the request has no \{request.POST\[invoice\]\}"),
         ("{request.headers[X-Key]}", r"the request has no \{request.headers\[X-Key\]\}"),
+        ("{request.session}", r"\{request.session\}, a .*\.SessionStore, .* memory address"),
+        (
+            "{request.user}",
+            r"\{request.user\} is an instance of AnonymousUser without",
+        ),
     ],
 )
 def test_a_field_that_the_request_lacks_is_named(name, text):
@@ -345,7 +384,7 @@ def test_a_field_that_the_request_lacks_is_named(name, text):
         pytest.fail("the view ran")
 
     with pytest.raises(ValueError, match=text):
-        view(request_with(user=AnonymousUser()))
+        view(request_with(user=AnonymousUser(), session=SessionStore()))
 
 
 def test_a_keyword_of_the_url_that_is_missing_is_named():
@@ -436,10 +475,12 @@ def test_a_stream_that_nobody_reads_releases_the_lock_when_it_is_closed():
     assert locks.get("report") is None
 
 
-def test_a_stream_that_is_dropped_does_not_keep_the_lock_alive():
-    view = locks.guard("report", timeout=0.2)(report.__wrapped__)
-    view(requests.get("/"))
-    free(locks, "report", timeout=10)
+@pytest.mark.parametrize("drop", [list.clear, lambda responses: start(responses.clear).result()])
+def test_a_stream_that_is_dropped_releases_its_lock(drop):
+    responses = [report(requests.get("/"))]
+    assert locks.get("report")
+    drop(responses)
+    free(locks, "report", timeout=20)  # its lease is longer
 
 
 def test_a_stream_whose_lock_was_lost_ends(caplog):

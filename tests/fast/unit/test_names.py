@@ -1,8 +1,10 @@
+import re
 import unicodedata
 from dataclasses import dataclass
 from inspect import signature
 
 import pytest
+from django.contrib.auth.models import User
 from django.core.exceptions import ImproperlyConfigured
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -15,6 +17,7 @@ from django_redislock.names import (
 )
 
 any_text = st.text(alphabet=st.characters(codec=None))
+escaped_text = st.text(alphabet="\\nx0\n\0", min_size=1, max_size=6)
 
 
 @dataclass
@@ -81,6 +84,16 @@ class TestFitName:
         name = fit_name(before + letter * 1000)
         assert fit_name(name) != name
 
+    @pytest.mark.parametrize(
+        ("one", "other"), [("a\nb", "a\\nb"), ("\x7f", "\\x7f"), ("\\\n", "\\\\n"), ("\\", "\\\\")]
+    )
+    def test_an_escaped_text_cannot_be_the_name_of_another(self, one, other):
+        assert fit_name(one) != fit_name(other)
+
+    @given(escaped_text, escaped_text)
+    def test_texts_that_differ_have_different_names(self, one, other):
+        assert (fit_name(one) == fit_name(other)) is (one == other)
+
     def test_a_long_text_keeps_its_beginning_and_differs_by_its_end(self):
         one, two = fit_name("report:" + "é" * 600 + "1"), fit_name("report:" + "é" * 600 + "2")
         assert one != two
@@ -135,3 +148,24 @@ class TestTemplate:
     def test_a_value_that_lacks_what_the_field_asks_is_a_value_error(self, field, value):
         with pytest.raises(ValueError, match=r"name='.*' cannot be filled from this call"):
             fill(field, value)
+
+    @pytest.mark.parametrize("field", ["{account_id}", "{account_id!r}", "{account_id!s:>9}"])
+    @pytest.mark.parametrize("value", [object(), [object()], Account(object()), fill, iter(())])
+    def test_a_text_that_is_a_memory_address_is_a_value_error(self, field, value):
+        kind = re.escape(type(value).__qualname__)
+        with pytest.raises(
+            ValueError, match=rf"\{{account_id\}}, a .*{kind}, has a memory address"
+        ):
+            fill(field, value)
+
+    def test_a_str_may_look_like_a_memory_address(self):
+        text = repr(object())
+        assert fill("{account_id}", text) == text
+
+    def test_a_model_is_named_by_its_primary_key_and_not_by_its_text(self):
+        user = User(pk=5, username="ann")
+        with pytest.raises(ValueError, match=r"auth\.User is not saved"):
+            fill("{account_id}", user)
+        user._state.adding = False
+        assert fill("user:{account_id}", user) == "user:auth.user:5"
+        assert fill("user:{account_id.pk}:{account_id!s}", user) == "user:5:ann"

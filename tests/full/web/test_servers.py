@@ -112,6 +112,16 @@ def test_a_client_that_disconnects_frees_the_stream(server):
     free(locks, "report")
 
 
+def test_a_client_that_disconnects_before_the_stream_begins_frees_it(server, hold):
+    gate = hold("gate")
+    connection = HTTPConnection("127.0.0.1", server.port, timeout=60)
+    connection.request("GET", "/late-report/")
+    wait_until(lambda: locks.get("late-report"))
+    connection.close()
+    gate.release()
+    free(locks, "late-report", timeout=20)  # its lease is longer
+
+
 def test_a_head_request_of_a_stream_frees_it(server):
     assert server.ask("HEAD", "/report/")[0] == 200
     free(locks, "report")
