@@ -10,7 +10,6 @@ import inspect
 import logging
 import math
 import os
-import secrets
 import socket
 import sys
 import threading
@@ -48,8 +47,8 @@ WITH_EXPIRY = "django_redislock.with_expiry"
 """The first item of a list that is stored instead of a value: when the value expires, and the
 value. It is a list, because serializers such as JSON and msgpack return a tuple as a list."""
 
-MARKER_TIMEOUT_SECONDS = 24 * 3600
-"""A value whose computation takes longer is not stored."""
+INVALIDATION_TIMEOUT_SECONDS = 3600
+"""A computation that takes longer may not notice that its value was invalidated."""
 
 LOG_INTERVAL_SECONDS = 5
 """A process logs that a server is away this often at most."""
@@ -66,6 +65,18 @@ class CacheOptions(TypedDict, total=False):
     blocking_timeout: Seconds | None
     lease: Seconds | None
     version: int | None
+
+
+class Wanted(NamedTuple):
+    """A value that a caller wants, described by the arguments of `LockManager.get_or_set`."""
+
+    manager: "LockManager"
+    key: str
+    default: Any
+    timeout: Seconds | None
+    cache: str
+    version: int | None
+    options: Mapping[str, Any]
 
 
 class Found(NamedTuple):
@@ -159,17 +170,41 @@ class AsyncCalls:
         return await getattr(target, f"a{method}")(*args)
 
 
+class _StoppedError(Exception):
+    """A `StopIteration` of synchronous code, which a coroutine cannot raise."""
+
+    def __init__(self, stopped: StopIteration) -> None:
+        super().__init__(stopped)
+        self.stopped = stopped
+
+
 def run_sync(coroutine: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine that makes only `SyncCalls`, so its first step is its last."""
     try:
         coroutine.send(None)
     except StopIteration as end:
         return cast("T", end.value)
-    raise RuntimeError("A synchronous call was suspended.")
+    except _StoppedError as error:
+        stopped = error.stopped
+    else:
+        raise RuntimeError("A synchronous call was suspended.")
+    raise stopped
 
 
-_waits: dict[tuple[object, str, str], Any] = {}
-"""The event at the end of each wait, by place, cache alias of the lock and lock name."""
+class _Wait:
+    """The wait of one caller for all callers of its process or event loop.
+
+    Args:
+        ended: An event, which is set when the wait has ended.
+    """
+
+    def __init__(self, ended: Any) -> None:
+        self.ended = ended
+        self.failure = ""  # why a server was not reached
+
+
+_waits: dict[tuple[object, str, str], _Wait] = {}
+"""The waits by place, cache alias of the lock and lock name."""
 
 
 class Miss:
@@ -177,35 +212,19 @@ class Miss:
 
     Args:
         calls: How to make calls.
-        manager: The manager of the lock.
-        key: The key in the cache.
-        default: The value, or a callable that returns it.
-        timeout: The seconds until the value expires. None means never.
-        cache: The cache alias that stores the value.
-        version: The version of the key. None means the version of the cache.
-        options: The other options of `LockManager.get_or_set`.
+        wanted: The value.
     """
 
-    def __init__(
-        self,
-        calls: SyncCalls | AsyncCalls,
-        manager: "LockManager",
-        key: str,
-        default: Any,
-        timeout: Seconds | None,
-        cache: str,
-        version: int | None,
-        options: Mapping[str, Any],
-    ) -> None:
+    def __init__(self, calls: SyncCalls | AsyncCalls, wanted: Wanted) -> None:
         self.calls = calls
-        self.manager = manager
-        self.key = key
-        self.default = default
-        self.limits = Limits(timeout, options)
-        self.cache = caches[cache]
-        self.version = version
-        self.lock_name = _lock_name(cache, key, version)
-        self.marker_key = marker_key(key)
+        self.manager = wanted.manager
+        self.key = wanted.key
+        self.default = wanted.default
+        self.limits = Limits(wanted.timeout, wanted.options)
+        self.cache = caches[wanted.cache]
+        self.version = wanted.version
+        self.lock_name = _lock_name(wanted)
+        self.invalidation_key = invalidation_key(wanted.key)
         self.computes = False
         self._is_cache_away = False
         self._deadline: float | None = None
@@ -257,37 +276,61 @@ class Miss:
             return None
         if stale:
             return stale
-        await self._wait_together()
-        found = found_in(await self._call(self.cache, "get", self.key, MISSING, self.version))
-        if found and found.is_fresh:
-            return found
-        # The computation has failed, or its value was invalidated. Waiters compute in their order.
-        await self._acquire(writer)
-        return None
+        while True:
+            found, is_turn = await self._wait_together(writer)
+            if found or is_turn:
+                return found
 
-    async def _wait_together(self) -> None:
+    async def _wait_together(self, writer: "ReadLock") -> tuple[Found | None, bool]:
         """Wait until the computation of another caller has ended.
 
         One caller of this process or event loop waits for its others, too, because each grant
-        takes a round trip. If its wait fails, they go on as after a failed computation.
+        takes a round trip. If there is no value after its wait, because the computation has failed
+        or the value was invalidated, it also waits for its turn to compute.
+
+        Returns:
+            The value if it is fresh, and whether it is the turn of this caller, which then holds
+            `writer`. If neither is the case, wait again.
         """
         place = self.calls.place(), self.manager.alias, self.lock_name
-        ended = self.calls.event()
+        wait = _Wait(self.calls.event())
         try:
-            first = ended
+            first = wait
             if self.calls.may_wait():
-                first = _waits.setdefault(place, ended)
-            if first is ended:
-                reader = self._lock(self.manager.read_lock)
-                await self._acquire(reader)
-                await self._release(reader)
-            else:
-                await self.calls.wait(first, self._seconds_left())
+                first = _waits.setdefault(place, wait)
+            if first is not wait:
+                return await self._wait_behind(first), False
+            reader = self._lock(self.manager.read_lock)
+            await self._acquire(reader)
+            await self._release(reader)
+            found = await self._fresh()
+            if found:
+                return found, False
+            await self._acquire(writer)
+            return None, True
+        except _UnreachableError as error:
+            wait.failure = str(error)
+            raise
         finally:
             # Also after an interrupt, or the next callers would wait for this one for ever.
-            if _waits.get(place) is ended:
+            if _waits.get(place) is wait:
                 del _waits[place]
-            ended.set()
+            wait.ended.set()
+
+    async def _wait_behind(self, first: "_Wait") -> Found | None:
+        """Wait until the wait of another caller has ended, and return the value if it is fresh."""
+        await self.calls.wait(first.ended, self._seconds_left())
+        if first.failure:  # a second attempt would take another timeout
+            raise _UnreachableError(first.failure)
+        found = await self._fresh()
+        if not found and self._seconds_left() == 0:
+            raise self._too_late()
+        return found
+
+    async def _fresh(self) -> Found | None:
+        """Return the value in the cache if it is fresh."""
+        found = found_in(await self._call(self.cache, "get", self.key, MISSING, self.version))
+        return found if found and found.is_fresh else None
 
     def _lock(self, make: "Callable[..., ReadLock]") -> "ReadLock":
         lock = make(self.lock_name, timeout=self.limits.lease)
@@ -324,51 +367,40 @@ class Miss:
 
     # Compute
     #
-    # A computation sets a marker before it begins. To invalidate the value, remove the marker and
-    # then the value. A computation whose marker is gone does not store its value. It looks again
-    # after it has stored the value, because no cache can do both in one step.
+    # Whoever invalidates the value first stores a new invalidation, and then deletes the value. A
+    # computation that finds another invalidation than before it began does not store its value. It
+    # looks again after it has stored the value, because no cache can do both in one step. If the
+    # cache has evicted the invalidation, the value counts as valid. Otherwise a value would never
+    # be stored if its computation fills the cache.
 
     async def _compute(self, writer: "ReadLock | None") -> Any:
         """Compute the value, store it, and release the lock. `writer` is None if no lock is held.
 
         If the lock was lost, another caller may have computed and stored a newer value.
         """
-        marker = secrets.token_hex(8)
         is_stored = False
         try:
             found = found_in(await self._cache("get", self.key, MISSING)) if writer else None
             if found and found.is_fresh:  # stored since this caller looked
                 value = found.value
             else:
-                if writer:
-                    await self._cache("set", self.marker_key, marker, MARKER_TIMEOUT_SECONDS)
-                else:
-                    marker = await self._shared_marker(marker)
+                invalidation = await self._invalidation()
                 value = await self._computed()
                 if not (writer and writer.lost):
-                    is_stored = await self._store(marker, value)
+                    is_stored = await self._store(value, invalidation)
         except BaseException as error:
             if self.calls.is_async and isinstance(error, GeneratorExit):
                 raise  # the event loop is closed, so nothing can be released
-            if writer:  # else other computations may have the same marker
-                try:
-                    with suppress(Exception):  # such as that a transaction is broken
-                        await self._cache("delete", self.marker_key)
-                finally:  # also if the task is cancelled a second time
-                    await self._release(writer)
+            if writer:
+                await self._release(writer)
             raise
         if writer and not await self._release(writer) and is_stored:
             await self._cache("delete", self.key)
         return value
 
-    async def _shared_marker(self, marker: str) -> str:
-        """Return the marker of the computations that have no lock, or set it.
-
-        If each of them set its own, no value would be stored while callers keep coming.
-        """
-        await self._cache("add", self.marker_key, marker, MARKER_TIMEOUT_SECONDS)
-        found = await self._cache("get", self.marker_key, marker)
-        return found if isinstance(found, str) else marker
+    async def _invalidation(self) -> Any:
+        """Return the latest invalidation of the value, or None."""
+        return await self._cache("get", self.invalidation_key, None)
 
     async def _computed(self) -> Any:
         outer = _computations.get()
@@ -378,6 +410,10 @@ class Miss:
             value = self.default() if callable(self.default) else self.default
             if self.calls.is_async and inspect.isawaitable(value):
                 value = await value
+        except StopIteration as error:
+            if self.calls.is_async:
+                raise  # as RuntimeError, as in each coroutine function
+            raise _StoppedError(error) from None
         finally:
             self.computes = False
             _computations.set(outer)
@@ -403,9 +439,18 @@ class Miss:
                     lock_name=self.lock_name,
                 )
 
-    async def _store(self, marker: str, value: Any) -> bool:
-        """Store the value, and return whether it was not invalidated meanwhile."""
-        if await self._cache("get", self.marker_key, None) != marker:
+    async def _store(self, value: Any, invalidation: Any) -> bool:
+        """Store the value, and return whether it is in the cache.
+
+        Args:
+            value: The value.
+            invalidation: The latest invalidation when the computation began, or None.
+        """
+        valid = (None, invalidation)
+        if await self._invalidation() not in valid:
+            return False
+        found = found_in(await self._cache("get", self.key, MISSING))
+        if found and found.is_fresh:  # another caller has stored it, as the holder after this one
             return False
         stored = value
         seconds = self.limits.timeout
@@ -414,8 +459,9 @@ class Miss:
             stored = [WITH_EXPIRY, time.time() + seconds, value]
             seconds = math.ceil(seconds + stale)  # some caches ignore fractions of a second
         await self._cache("set", self.key, stored, seconds)
-        is_valid = bool(await self._cache("get", self.marker_key, None) == marker)
-        await self._cache("delete", self.marker_key if is_valid else self.key)
+        is_valid = await self._invalidation() in valid
+        if not is_valid:
+            await self._cache("delete", self.key)
         return is_valid
 
     async def _cache(self, method: str, *args: Any) -> Any:
@@ -449,24 +495,25 @@ _computations: ContextVar[tuple[Miss, ...]] = ContextVar(
 each knows whether it runs."""
 
 
-def _lock_name(alias: str, key: str, version: int | None) -> str:
+def _lock_name(wanted: Wanted) -> str:
     """Return the name of the lock of a value.
 
     Each process has its own values in a `LocMemCache`. If it waited for other processes, it would
     find nothing afterwards. So it has its own locks for them.
     """
-    cache = caches[alias]
-    where = alias
+    cache = caches[wanted.cache]
+    where = wanted.cache
     if isinstance(cache, LocMemCache):
-        where = f"{alias}@{socket.gethostname()}:{os.getpid()}"
-    if version is not None and version != cache.version:
-        where = f"{where}:{version}"
-    return fit_name(f"cache:{where}:{key}")
+        where = f"{where}@{socket.gethostname()}:{os.getpid()}"
+    if wanted.version is None or wanted.version == cache.version:
+        return fit_name(f"cache:{where}:{wanted.key}")
+    # The version comes first, because a key may begin with the text of a number.
+    return fit_name(f"cache-version:{wanted.version}:{where}:{wanted.key}")
 
 
-def marker_key(key: str) -> str:
-    """Return the key of the marker of a computation. Some caches limit the length of keys."""
-    return f"computing:{digest_of(str(key))}"
+def invalidation_key(key: str) -> str:
+    """Return the key of the invalidation of a value. Some caches limit the length of keys."""
+    return f"invalidated:{digest_of(str(key))}"
 
 
 class _UnreachableError(Exception):

@@ -1,7 +1,8 @@
 """Compute a value once: `locks.get_or_set()` and `locks.cached()`. `cache_miss` has the lock."""
 
 import math
-from collections.abc import Callable, Mapping
+import secrets
+from collections.abc import Callable
 from functools import partial, update_wrapper
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, cast, overload
 
@@ -10,14 +11,16 @@ from django.core.cache import DEFAULT_CACHE_ALIAS, caches
 from django.core.exceptions import ImproperlyConfigured
 
 from .cache_miss import (
+    INVALIDATION_TIMEOUT_SECONDS,
     MISSING,
     AsyncCalls,
     CacheOptions,
     Limits,
     Miss,
     SyncCalls,
+    Wanted,
     found_in,
-    marker_key,
+    invalidation_key,
     run_sync,
 )
 from .introspection import is_async, is_generator, signature_of
@@ -33,20 +36,12 @@ R = TypeVar("R")
 S = TypeVar("S")
 
 
-def get_or_set(
-    manager: "LockManager",
-    key: str,
-    default: Any,
-    timeout: Seconds | None,
-    cache: str,
-    version: int | None,
-    options: Mapping[str, Any],
-) -> Any:
+def get_or_set(wanted: Wanted) -> Any:
     """Return a value of a cache; see `LockManager.get_or_set`."""
     stored = MISSING
     failure = None
     try:
-        stored = caches[cache].get(key, MISSING, version)
+        stored = caches[wanted.cache].get(wanted.key, MISSING, wanted.version)
     except Exception as error:
         failure = error
     # This answers most hits without another call.
@@ -55,38 +50,28 @@ def get_or_set(
     found = found_in(stored)
     if found and found.is_fresh:
         return found.value
-    miss = Miss(SyncCalls(), manager, key, default, timeout, cache, version, options)
-    return run_sync(miss.get(found, failure))
+    return run_sync(Miss(SyncCalls(), wanted).get(found, failure))
 
 
-async def aget_or_set(
-    manager: "LockManager",
-    key: str,
-    default: Any,
-    timeout: Any,  # noqa: ASYNC109  of the value, not of the call
-    cache: str,
-    version: int | None,
-    options: Mapping[str, Any],
-) -> Any:
+async def aget_or_set(wanted: Wanted) -> Any:
     """Async version of `get_or_set()`."""
     stored = MISSING
     failure = None
     try:
-        stored = await caches[cache].aget(key, MISSING, version)
+        stored = await caches[wanted.cache].aget(wanted.key, MISSING, wanted.version)
     except Exception as error:
         failure = error
     found = found_in(stored)
     if found and found.is_fresh:
         return found.value
-    miss = Miss(AsyncCalls(), manager, key, default, timeout, cache, version, options)
-    return await miss.get(found, failure)
+    return await Miss(AsyncCalls(), wanted).get(found, failure)
 
 
 class CachedFunction(Generic[P, R]):
     """A function whose results are cached. Made by `LockManager.cached`.
 
     Args:
-        function: The function, or coroutine function.
+        function: The function, coroutine function or class method.
         manager: The manager of the locks.
         key: The template of the keys, or a function of the call's arguments that returns the key.
         timeout: The seconds until a result expires. None means never.
@@ -104,6 +89,10 @@ class CachedFunction(Generic[P, R]):
         timeout: Seconds | None,
         options: CacheOptions,
     ) -> None:
+        decorated: Any = function
+        self._is_class_method = isinstance(decorated, classmethod)
+        if self._is_class_method:
+            function = decorated.__func__
         if is_generator(function):
             raise TypeError(
                 f"locks.cached() cannot decorate the generator function {function!r}, whose "
@@ -138,6 +127,8 @@ class CachedFunction(Generic[P, R]):
         self: "CachedFunction[Concatenate[S, Q], R]", instance: S, owner: type
     ) -> "CachedFunction[Q, R]": ...
     def __get__(self, instance: Any, owner: type) -> Any:
+        if self._is_class_method:
+            instance = owner
         if instance is None:
             return self
         bound = object.__new__(type(self))
@@ -147,17 +138,16 @@ class CachedFunction(Generic[P, R]):
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Return the result of a call, from the cache or computed."""
         all_args = (*self._bound, *args)
-        key = self._key_of_call(all_args, kwargs)
-        compute = partial(self._function, *all_args, **kwargs)
-        found = (aget_or_set if self._is_async else get_or_set)(
+        wanted = Wanted(
             self._manager,
-            key,
-            compute,
+            self._key_of_call(all_args, kwargs),
+            partial(self._function, *all_args, **kwargs),
             self._timeout,
             self._cache,
             self._version,
             self._options,
         )
+        found = aget_or_set(wanted) if self._is_async else get_or_set(wanted)
         return cast("R", found)
 
     def invalidate(self, *args: P.args, **kwargs: P.kwargs) -> None:
@@ -169,19 +159,22 @@ class CachedFunction(Generic[P, R]):
             *args: The arguments of the call.
             **kwargs: The keyword arguments of the call.
         """
+        key = self._key_of_call((*self._bound, *args), kwargs)
         cache = caches[self._cache]
-        for key in self._keys_to_delete(args, kwargs):
-            cache.delete(key, self._version)
+        cache.set(*self._invalidation(key))  # in this order: see `Miss`
+        cache.delete(key, self._version)
 
     async def ainvalidate(self, *args: P.args, **kwargs: P.kwargs) -> None:
         """Async version of `invalidate()`."""
-        cache = caches[self._cache]
-        for key in self._keys_to_delete(args, kwargs):
-            await cache.adelete(key, self._version)
-
-    def _keys_to_delete(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[str, str]:
         key = self._key_of_call((*self._bound, *args), kwargs)
-        return marker_key(key), key  # in this order: see `Miss`
+        cache = caches[self._cache]
+        await cache.aset(*self._invalidation(key))
+        await cache.adelete(key, self._version)
+
+    def _invalidation(self, key: str) -> tuple[str, str, float, int | None]:
+        """Return the arguments of `set()` that tell computations of an invalidation."""
+        name = invalidation_key(key)
+        return name, secrets.token_hex(8), INVALIDATION_TIMEOUT_SECONDS, self._version
 
 
 def _key_of_call(

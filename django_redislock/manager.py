@@ -11,7 +11,7 @@ from redis.exceptions import ConnectionError
 
 from . import caching, validators
 from .backends import servers
-from .cache_miss import CacheOptions
+from .cache_miss import CacheOptions, Wanted
 from .caching import CachedFunction
 from .conf import conf
 from .engine import history, protocol, queries
@@ -317,7 +317,8 @@ class LockManager:
                 generator.
             ValueError: An argument has an invalid value.
         """
-        return caching.get_or_set(self, key, default, timeout, cache, version, options)
+        wanted = Wanted(self, key, default, timeout, cache, version, options)
+        return caching.get_or_set(wanted)
 
     @overload
     async def aget_or_set(
@@ -354,7 +355,8 @@ class LockManager:
         **options: Any,
     ) -> Any:
         """Async version of `get_or_set()`. `default` can be a coroutine function."""
-        return await caching.aget_or_set(self, key, default, timeout, cache, version, options)
+        wanted = Wanted(self, key, default, timeout, cache, version, options)
+        return await caching.aget_or_set(wanted)
 
     def cached(
         self,

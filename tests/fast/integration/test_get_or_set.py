@@ -16,8 +16,7 @@ from django.db import connection, transaction
 from redis.exceptions import NoPermissionError
 
 from django_redislock import LockError, LockNotAcquired, cache_miss, locks
-from django_redislock.cache_miss import marker_key
-from django_redislock.signals import lock_refused
+from django_redislock.signals import lock_acquired, lock_refused
 from django_redislock.testing import held_elsewhere, lose
 from tests.lock_tools import (
     awaiting,
@@ -195,7 +194,30 @@ def test_an_exception_reaches_its_caller_and_the_next_waiter_computes(values, ar
     results = [each.exception() or each.result() for each in callers]
     assert sorted(map(repr, results)) == ["'computed'"] * 4 + ["ZeroDivisionError()"]
     assert slow.runs == 2
-    assert values.get("rates:computing") is None
+
+
+def test_waiters_do_not_hold_the_lock_one_after_another_after_a_failed_computation(
+    values, arrived
+):
+    first, second = Slow(), Slow()
+    acquired = []
+
+    def compute():
+        if not first.began.is_set():
+            first()
+            raise ZeroDivisionError
+        return second()
+
+    with listening(lock_acquired, lambda **about: acquired.append(about["name"])):
+        callers = [start(get, compute) for _ in range(20)]
+        arrived(19)
+        first.may_end.set()
+        assert second.began.wait(60)
+        waiting(locks, LOCK, 1)  # one of the others
+        second.may_end.set()
+        results = [each.exception() or each.result() for each in callers]
+    assert results.count(1) == 19
+    assert acquired.count(LOCK) < 10  # it is 4 if no thread is late
 
 
 def test_an_interrupt_of_the_computation_releases_the_lock(values):
@@ -212,7 +234,6 @@ def test_a_value_that_cannot_be_stored_is_an_error_and_releases_the_lock(values)
     with pytest.raises((TypeError, AttributeError)):
         get(threading.Lock)
     assert locks.get(LOCK) is None
-    assert values.get("rates:computing") is None
 
 
 def test_a_wait_can_be_limited(values):
@@ -287,6 +308,13 @@ def test_a_computation_that_asks_for_its_own_value_is_an_error(values):
     assert get(lambda: 1) == 1
 
 
+def test_a_key_that_looks_like_the_version_of_another_is_another_value(values):
+    def compute():
+        return locks.get_or_set("2:rates", lambda: "inner", 60, cache="values")
+
+    assert get(compute, version=2) == "inner"
+
+
 async def test_recursion_is_found_through_sync_to_async(values):
     async def compute():
         return await sync_to_async(get)(refuse)
@@ -318,6 +346,16 @@ def test_a_computation_can_ask_for_other_values(values):
         return get(lambda: 1, version=2) + locks.get_or_set("inner", lambda: 2, 60, cache="values")
 
     assert get(outer) == 3
+
+
+def stop():
+    raise StopIteration("the end")
+
+
+def test_an_iterator_that_is_at_its_end_is_the_error_of_the_computation(values):
+    with pytest.raises(StopIteration, match="the end"):
+        get(stop)
+    assert locks.get(LOCK) is None
 
 
 # An expired value
@@ -681,7 +719,6 @@ def test_memcached_can_store_the_values(in_memcached, key, stale):
     assert values("a") == values("a") == 1
     values.invalidate("a")
     assert values("a") == values("a") == 2
-    assert in_memcached.get(marker_key(key)) is None
 
 
 def test_none_is_a_value_in_memcached(in_memcached):
