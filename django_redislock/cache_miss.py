@@ -527,6 +527,7 @@ def is_unreachable(error: BaseException | None) -> bool:
     connection in one of their own.
     """
     memcache: Any = sys.modules.get("pymemcache.exceptions")
+    libmemcached: Any = sys.modules.get("pylibmc")
     while error is not None:
         if isinstance(error, LockError | AuthenticationError | AuthorizationError):
             return False
@@ -536,6 +537,8 @@ def is_unreachable(error: BaseException | None) -> bool:
             return True
         if memcache and isinstance(error, memcache.MemcacheError):
             return not isinstance(error, memcache.MemcacheClientError)
+        if libmemcached and isinstance(error, libmemcached.Error):
+            return not isinstance(error, libmemcached.ClientError)
         error = error.__cause__
     return False
 

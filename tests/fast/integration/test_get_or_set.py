@@ -5,6 +5,7 @@ import threading
 import time
 import zlib
 from contextlib import ExitStack
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -35,7 +36,9 @@ from tests.tools import Child, wait_until
 LOCAL = "django.core.cache.backends.locmem.LocMemCache"
 DATABASE = "django.core.cache.backends.db.DatabaseCache"
 FILES = "django.core.cache.backends.filebased.FileBasedCache"
-MEMCACHED = "django.core.cache.backends.memcached.PyMemcacheCache"
+MEMCACHED = ["PyMemcacheCache"]
+if find_spec("pylibmc"):  # it has wheels for one version of Python
+    MEMCACHED += ["PyLibMCCache"]
 
 LOCK = "cache:values:rates"
 
@@ -703,9 +706,10 @@ def memcached_server():
         yield server
 
 
-@pytest.fixture
-def in_memcached(memcached_server, settings):
-    entry = {"BACKEND": MEMCACHED, "LOCATION": memcached_server.location}
+@pytest.fixture(params=MEMCACHED)
+def in_memcached(request, memcached_server, settings):
+    backend = f"django.core.cache.backends.memcached.{request.param}"
+    entry = {"BACKEND": backend, "LOCATION": memcached_server.location}
     settings.CACHES = {**settings.CACHES, "values": entry}
     yield caches["values"]
     caches["values"].close()
