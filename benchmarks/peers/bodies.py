@@ -51,9 +51,7 @@ class App(Celery):
 
 
 def new_app(queue: str) -> Celery:
-    app = App(
-        queue, broker=CELERY_BROKER_URL, backend=CELERY_RESULT_BACKEND, set_as_current=False
-    )
+    app = App(queue, broker=CELERY_BROKER_URL, backend=CELERY_RESULT_BACKEND, set_as_current=False)
     app.conf.update(
         task_default_queue=queue,
         worker_prefetch_multiplier=1,
