@@ -96,7 +96,7 @@ def test_no_internal_attribute_of_a_lock_has_its_docstring_on_the_page() -> None
 
 
 def test_each_option_is_documented() -> None:
-    assert headings("lock-options") == set(LockOptions.__annotations__)
+    assert in_first_cells(section("locks", "## Options")) == set(LockOptions.__annotations__)
     options = {*get_overloads(single_instance)[1].__kwdefaults__}
     table = section("single-instance", "## Options").split("\n`unique_on` and `key`", 1)[0]
     assert in_first_cells(table) == options
@@ -126,7 +126,7 @@ def test_each_setting_is_documented_with_its_default(setting: Setting[object]) -
 
 def test_each_signal_is_documented() -> None:
     names = {name for name, each in vars(signals).items() if isinstance(each, Signal)}
-    assert names <= in_first_cells(text("signals"))
+    assert names <= in_first_cells(section("exceptions", "## Signals"))
 
 
 THAT_LOG = {"self._log", "warn_once"}
