@@ -220,6 +220,6 @@ def test_each_log_message_is_documented() -> None:
         if ast.unparse(call.func).startswith("logger.") or ast.unparse(call.func) in THAT_LOG
     ]
     logged = {str(ast.literal_eval(call.args[0])).partition(":")[0] for call in calls}
-    table = first_cells("production/log-messages.md", "## Errors", "## Messages of other loggers")
+    table = first_cells("production/troubleshooting.md", "### Errors", "### Other loggers")
     documented = {message.partition(":")[0] for message in table}
     assert documented == logged - {"%s"} | {"Task skipped", "Call skipped"}
