@@ -199,7 +199,8 @@ def test_each_key_is_documented() -> None:
 def first_cells(page: str, start: str, end: str) -> list[str]:
     """Return the code in the first cells of a page's tables, between two headings."""
     text = (ROOT / "docs" / page).read_text().partition(f"\n{start}\n")[2]
-    return re.findall(r"^\| `([^`]+)`", text.partition(f"\n{end}\n")[0], re.MULTILINE)
+    cells = re.findall(r"^\| (`.+?) \|", text.partition(f"\n{end}\n")[0], re.MULTILINE)
+    return [code for cell in cells for code in re.findall("`([^`]+)`", cell)]
 
 
 def test_each_health_check_is_documented() -> None:
