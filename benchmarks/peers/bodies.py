@@ -47,7 +47,7 @@ class App(Celery):
     have tasks with the same names."""
 
     def task(self, *args: Any, **options: Any) -> Any:
-        return super().task(*args, shared=False, **options)
+        return super().task(*args, **options | {"shared": False})
 
 
 def new_app(queue: str) -> Celery:
