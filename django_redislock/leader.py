@@ -16,7 +16,9 @@ from typing import Any, Self, TypedDict, Unpack
 from redis.exceptions import RedisError
 
 from .backends import Server
+from .engine.registry import AnyHold
 from .exceptions import LockNotOwnedError
+from .identity import Owner, current_owner
 from .lock_types import BaseLock
 from .lock_types.mutex import Mutex
 from .sigterm import LoopSigtermHandler, SigtermHandler
@@ -44,7 +46,10 @@ class AnyTerm(Mutex):
     """A term of office: the held lock of a leader."""
 
     _is_over: Any
-    """The event that is set when the lock is lost."""
+    """The event that is set when the lock is lost or released."""
+
+    _leader: "Owner | None" = None
+    """The thread or task that leads. All others act for it: they can end the term."""
 
     def __init__(
         self, server: Callable[[], Server], name: str, **options: Unpack[LeaderOptions]
@@ -65,23 +70,47 @@ class AnyTerm(Mutex):
     def __copy__(self) -> Self:
         copied = super().__copy__()
         copied._is_over = self._new_event()
+        copied._leader = None
         return copied
 
     def __getstate__(self) -> dict[str, Any]:
         state = super().__getstate__()
         del state["_is_over"]
+        state.pop("_leader", None)
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
         self._is_over = self._new_event()
 
+    @property
+    def lost(self) -> bool:
+        """Whether the term is over, because the lock was lost or released."""
+        hold = self._visible_hold()
+        return hold is None or hold.lost
+
     def _new_event(self) -> Any:
         raise NotImplementedError
 
+    def _owner(self, caller: "Owner | None" = None) -> Owner:
+        return self._leader or super()._owner(caller)
+
+    def _leave(self, found: AnyHold | None) -> None:
+        try:
+            super()._leave(found)
+        finally:
+            self._is_over.set()
+
+    async def _aleave(self, found: AnyHold | None) -> None:
+        try:
+            await super()._aleave(found)
+        finally:
+            self._is_over.set()
+
     def next_term(self, *, is_first: bool) -> Self:
-        """Return a new, unheld lock for the next term."""
+        """Return a new, unheld lock for the next term of the caller."""
         term = copy.copy(self)
+        term._leader = current_owner()
         # The first acquisition fails at once if the server cannot be reached, because its address
         # may be wrong. Later ones wait until the server is back.
         if not is_first and term.blocking_timeout is None:
@@ -92,8 +121,9 @@ class AnyTerm(Mutex):
 class Term(AnyTerm):
     """A term of office in synchronous code: the lock that the leader holds.
 
-    `fence_token` is larger in each term than in all earlier ones. `lost` is true once the leader
-    is deposed: its lease expired, `max_hold` passed, or its lock was force-released.
+    `fence_token` is larger in each term than in all earlier ones. `lost` is true once the term is
+    over: its lease expired, `max_hold` passed, its lock was force-released, or your code released
+    it or called `Terms.close()`.
     """
 
     _is_over: threading.Event
@@ -108,7 +138,7 @@ class Term(AnyTerm):
             seconds: How long to wait.
 
         Returns:
-            Whether the term has ended, because the lock was lost.
+            Whether the term is over, as `lost`.
         """
         limit = _waiting_time(seconds)
         if not self.lost:
@@ -145,6 +175,7 @@ class Terms:
         self._candidate = candidate
         self._term: Term | None = None
         self._is_first = True
+        self._is_closed = False
         self._sigterm = SigtermHandler()
 
     def __iter__(self) -> Self:
@@ -154,47 +185,52 @@ class Terms:
         """Step down, and wait until this process leads again.
 
         Raises:
+            StopIteration: `close()` was called.
             LockNotAcquired: Another process leads, and `blocking_timeout` is over.
             redis.exceptions.RedisError: Redis cannot be reached the first time, or not within
                 `blocking_timeout`, or it refuses the request.
         """
         self._step_down()
+        try:
+            return self._next_term()
+        except BaseException:
+            self._leave_loop()
+            raise
+
+    def close(self) -> None:
+        """Step down, so that the next candidate leads at once, and end the loop.
+
+        Any thread may call it. If the loop is in a term, `term.lost` becomes true, and the loop
+        ends with its body. If it waits for a term, it ends when it would lead.
+        """
+        self._is_closed = True
+        self._leave_loop()
+
+    def __del__(self) -> None:
+        self.close()
+
+    def _next_term(self) -> Term:
+        if self._is_closed:
+            raise StopIteration
         self._sigterm.install()
         term = self._candidate.next_term(is_first=self._is_first)
-        try:
-            self._term = term  # first, so that an interrupt after the acquisition finds it
-            term.__enter__()
-        except BaseException:
-            self.close()
-            raise
+        self._term = term  # first, so that an interrupt after the acquisition finds it
+        term.__enter__()
         self._is_first = False
+        if self._is_closed:  # by another thread
+            raise StopIteration
         _log_term(term)
         return term
 
-    def close(self) -> None:
-        """Step down, so that the next candidate leads at once.
-
-        Call it in the thread that leads.
-        """
+    def _leave_loop(self) -> None:
         try:
             self._step_down()
         finally:
             self._sigterm.remove()
 
-    def __del__(self) -> None:
-        self.close()
-
     def _step_down(self) -> None:
-        term = self._term
-        self._term = None
-        if term is None:
-            return
-        try:
-            term.release()
-        except LockNotOwnedError:
-            pass  # it was deposed, which was logged then, or has released the lock itself
-        except RedisError as error:
-            _log_not_released(term, error)
+        if self._term:
+            _release(self._term)
 
 
 class AsyncTerms:
@@ -204,6 +240,7 @@ class AsyncTerms:
         self._candidate = candidate
         self._term: AsyncTerm | None = None
         self._is_first = True
+        self._is_closed = False
         self._sigterm = LoopSigtermHandler()
 
     def __aiter__(self) -> Self:
@@ -212,53 +249,67 @@ class AsyncTerms:
     async def __anext__(self) -> AsyncTerm:
         """Async version of `Terms.__next__()`."""
         await self._astep_down()
+        try:
+            return await self._anext_term()
+        except BaseException:
+            await self._aleave_loop()
+            raise
+
+    async def aclose(self) -> None:
+        """Step down, so that the next candidate leads at once, and end the loop.
+
+        Any task of the event loop may call it, as for `Terms.close()`. To end a loop that waits
+        for a term at once, cancel its task.
+        """
+        self._is_closed = True
+        await self._aleave_loop()
+
+    def __del__(self) -> None:
+        # A loop that is left does not wait for anything, and the event loop may be about to end.
+        # So this steps down with one synchronous request.
+        try:
+            if self._term:
+                _release(self._term)
+        finally:
+            self._sigterm.remove()
+
+    async def _anext_term(self) -> AsyncTerm:
+        if self._is_closed:
+            raise StopAsyncIteration
         self._sigterm.install()
         term = self._candidate.next_term(is_first=self._is_first)
-        try:
-            self._term = term
-            await term.__aenter__()
-        except BaseException:
-            await self.aclose()
-            raise
+        self._term = term
+        await term.__aenter__()
         self._is_first = False
+        if self._is_closed:
+            raise StopAsyncIteration
         _log_term(term)
         return term
 
-    async def aclose(self) -> None:
-        """Step down, so that the next candidate leads at once.
-
-        Call it in the task that leads.
-        """
+    async def _aleave_loop(self) -> None:
         try:
             await self._astep_down()
         finally:
             self._sigterm.remove()
 
-    def __del__(self) -> None:
-        # A loop that is left does not wait for anything, and the event loop may be about to end.
-        # So this steps down with one synchronous request, in the task that leads.
-        self._sigterm.remove()
-        term = self._term
-        if term is None:
-            return
-        try:
-            term.release()
-        except LockNotOwnedError:
-            pass
-        except RedisError as error:
-            _log_not_released(term, error)
-
     async def _astep_down(self) -> None:
-        term = self._term
-        self._term = None
-        if term is None:
+        if self._term is None:
             return
         try:
-            await term.arelease()
+            await self._term.arelease()
         except LockNotOwnedError:
             pass
         except RedisError as error:
-            _log_not_released(term, error)
+            _log_not_released(self._term, error)
+
+
+def _release(term: AnyTerm) -> None:
+    try:
+        term.release()
+    except LockNotOwnedError:
+        pass  # it is over: the leader was deposed, which was logged then, or has stepped down
+    except RedisError as error:
+        _log_not_released(term, error)
 
 
 def _end_term(term: Any) -> None:

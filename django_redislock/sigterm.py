@@ -14,7 +14,7 @@ import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import NoReturn
+from typing import ClassVar, NoReturn
 
 EXIT_STATUS = 128 + signal.SIGTERM
 """The exit status that a shell reports for a process that SIGTERM ended."""
@@ -32,22 +32,23 @@ def exit_on_sigterm() -> Iterator[None]:
 
 
 class SigtermHandler:
-    """A handler that raises `SystemExit` in the main thread."""
+    """A handler that raises `SystemExit` in the main thread. All users share it."""
 
-    def __init__(self) -> None:
-        self._is_installed = False
+    _users: ClassVar["set[SigtermHandler]"] = set()
 
     def install(self) -> None:
         """Install the handler, if it is allowed to."""
         if may_install():
             signal.signal(signal.SIGTERM, _exit)
-            self._is_installed = True
+        if in_main_thread() and signal.getsignal(signal.SIGTERM) is _exit:
+            self._users.add(self)
 
     def remove(self) -> None:
-        """Restore the default action. A handler that your code has installed since then stays."""
-        if not self._is_installed or threading.current_thread() is not threading.main_thread():
+        """Restore the default action after the last user. A handler that your code has installed
+        since then stays."""
+        self._users.discard(self)
+        if self._users or not in_main_thread():
             return
-        self._is_installed = False
         if signal.getsignal(signal.SIGTERM) is _exit:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
@@ -56,32 +57,38 @@ class LoopSigtermHandler:
     """A handler that raises `SystemExit` between two steps of the running event loop.
 
     A handler of `signal.signal` would raise it inside the step of any task, such as the one that
-    has to release the lock. From here it ends the loop, so `asyncio.run` cancels all tasks.
+    has to release the lock. From here it ends the loop, so `asyncio.run` cancels all tasks. All
+    users in an event loop share the handler.
     """
 
-    def __init__(self) -> None:
-        self._loop: asyncio.AbstractEventLoop | None = None
+    _users: ClassVar["dict[LoopSigtermHandler, asyncio.AbstractEventLoop]"] = {}
 
     def install(self) -> None:
         """Install the handler, if it is allowed to."""
+        loop = asyncio.get_running_loop()
         if may_install():
-            loop = asyncio.get_running_loop()
             loop.add_signal_handler(signal.SIGTERM, _exit)
-            self._loop = loop
+            self._users[self] = loop
+        elif loop in self._users.values():
+            self._users[self] = loop
 
     def remove(self) -> None:
-        """Restore the default action. The end of the event loop does so, too."""
-        loop = self._loop
-        self._loop = None
-        if loop and not loop.is_closed():
+        """Restore the default action after the last user. The end of the event loop does so,
+        too."""
+        loop = self._users.pop(self, None)
+        if loop is None or loop in self._users.values():
+            return
+        if in_main_thread() and not loop.is_closed():
             loop.remove_signal_handler(signal.SIGTERM)
+
+
+def in_main_thread() -> bool:
+    return threading.current_thread() is threading.main_thread()
 
 
 def may_install() -> bool:
     """Return whether this is the main thread, and nobody else handles SIGTERM."""
-    if threading.current_thread() is not threading.main_thread():
-        return False
-    return signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    return in_main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
 
 def _exit(*_: object) -> NoReturn:

@@ -18,8 +18,9 @@ from django.core.exceptions import ImproperlyConfigured
 from kombu.exceptions import OperationalError
 from redis.exceptions import RedisError
 
+from django_redislock.engine.outages import is_outage
 from django_redislock.exceptions import LockNotAcquired
-from django_redislock.leader import Term
+from django_redislock.leader import Term, Terms
 from django_redislock.manager import locks
 from django_redislock.text import error_text, holder_text
 from django_redislock.validators import Seconds
@@ -39,13 +40,15 @@ Entry: TypeAlias = Any
 LONGEST_SLEEP_SECONDS = 5.0
 """How long the leader sleeps at most until it looks whether it still leads."""
 
-REMOTE_CONTROL_SECONDS = 50.0
-"""How long one call of `tick()` waits for a term if the beat has Celery's remote control, which
-answers no ping if there was no tick for 60 seconds. Otherwise, it waits without a limit, because
-the history lists each wait that ends without a lock."""
+MAX_TICK_AGE_SECONDS = 60.0
+"""Celery's shortest default for `beat_remote_control_max_tick_age`."""
+
+WAIT_SHARE = 0.8
+"""The share of the allowed age of a tick that one call of `tick()` waits for a term."""
 
 RETRY_SECONDS = 1.0
-"""The pause after a request failed, or a message was not sent."""
+"""The pause after a request failed. Also the longest pause until a message that was not sent is
+tried again."""
 
 
 class LeaderScheduler(Scheduler):
@@ -66,21 +69,17 @@ class LeaderScheduler(Scheduler):
 
     def __init__(self, app: Any, *args: Any, **kwargs: Any) -> None:
         self._name = self.lock_name or f"beat:{app.main or 'celery'}"
-        has_remote_control = app.conf.get("beat_enable_remote_control", False)
         self._manager = locks.using(self.lock_using)
         self._last_runs = LastRuns(self._manager, self._name)
-        self._terms = self._manager.leader(
-            self._name,
-            timeout=self.lock_timeout,
-            blocking_timeout=REMOTE_CONTROL_SECONDS if has_remote_control else None,
-        )
+        self._longest_wait = longest_wait(app.conf)
+        self._terms = self._new_terms()
         self._term: Term | None = None
         self._is_ticking = False
         self._leader_seen: str | None = None
         self._runs: dict[str, Run] = {}
         self._unrecorded: set[str] = set()
         self._reserved: dict[str, Entry] = {}
-        self._has_failed = False
+        self._failed: set[str] = set()
         super().__init__(app, *args, **kwargs)
 
     @property
@@ -104,11 +103,12 @@ class LeaderScheduler(Scheduler):
         try:
             if not self.leads:
                 return self._stand()
-            self._has_failed = False
             seconds: float = super().tick(*args, **kwargs)
             self._record()
-            if self._has_failed:
-                return RETRY_SECONDS
+            if seconds and self._failed:  # all other entries have had their turn
+                self._failed.clear()
+                self.read_again()
+                return min(seconds, RETRY_SECONDS)
             return min(seconds, LONGEST_SLEEP_SECONDS)
         finally:
             self._is_ticking = False
@@ -121,8 +121,17 @@ class LeaderScheduler(Scheduler):
         if not self._is_ticking:
             if self.leads:
                 self._record()
-            self._term = None
-            self._terms.close()
+            self._step_down()
+
+    def _new_terms(self) -> Terms:
+        return self._manager.leader(
+            self._name, timeout=self.lock_timeout, blocking_timeout=self._longest_wait
+        )
+
+    def _step_down(self) -> None:
+        self._term = None
+        self._terms.close()
+        self._terms = self._new_terms()  # Celery may resume a scheduler that it has closed
 
     def _stand(self) -> float:
         """Wait for a term, and return the seconds to sleep until the next tick."""
@@ -140,7 +149,7 @@ class LeaderScheduler(Scheduler):
             logger.warning(
                 "Beat cannot lead, will retry: name=%r error=%s", self._name, error_text(error)
             )
-        self._terms.close()
+        self._step_down()
         return RETRY_SECONDS
 
     def _begin(self, term: Term) -> bool:
@@ -209,6 +218,12 @@ class LeaderScheduler(Scheduler):
 
     # One message
 
+    def is_due(self, entry: Entry) -> Any:
+        """Return whether an entry is due, and the seconds until the next look at it."""
+        if entry.name in self._failed:
+            return False, LONGEST_SLEEP_SECONDS
+        return super().is_due(entry)
+
     def reserve(self, entry: Entry) -> Entry:
         """Return the entry for the time after this run."""
         following = super().reserve(entry)
@@ -226,14 +241,15 @@ class LeaderScheduler(Scheduler):
         """Send a message, and record that it was sent."""
         following = self.reserve(entry) if advance else self._reserved[entry.name]
         options = entry.options
-        task_id = run_of(entry).next_task_id(self._name, entry.name)
+        last_run = run_of(entry)
+        task_id = last_run.next_task_id(self._name, entry.name)
         entry.options = {"task_id": task_id, **options}
         try:
             result = super().apply_async(entry, producer=producer, advance=False, **kwargs)
         except SchedulingError as error:
-            if isinstance(error.__context__, OperationalError):  # the broker is unreachable
-                self._has_failed = True
-                self.read_again()
+            if is_unreachable(error):
+                self._failed.add(entry.name)
+                self.set_last_run(following, last_run)
                 raise
             self._note_run(following)  # as in Celery, an entry that cannot be sent is left out
             raise
@@ -280,6 +296,30 @@ class PersistentScheduler(LeaderScheduler):
     def setup_schedule(self) -> None:
         self.merge_inplace(self.app.conf.beat_schedule)
         self.install_default_entries(self.schedule)
+
+
+def longest_wait(conf: Any) -> float | None:
+    """Return how many seconds one call of `tick()` may wait for a term, or None for no limit.
+
+    A beat with Celery's remote control answers no ping if its last tick is too old. Without, there
+    is no limit, because the history lists each wait that ends without a lock.
+    """
+    if not conf.get("beat_enable_remote_control"):
+        return None
+    max_age = conf.get("beat_remote_control_max_tick_age")
+    if max_age == 0:  # any age is allowed
+        return None
+    return WAIT_SHARE * (MAX_TICK_AGE_SECONDS if max_age is None else max_age)
+
+
+def is_unreachable(error: BaseException | None) -> bool:
+    """Return whether a message was not sent because the broker, the result backend or another
+    server cannot be reached, so that it may be sent a little later."""
+    while error is not None:
+        if isinstance(error, OperationalError | OSError) or is_outage(error):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 def run_of(entry: Entry) -> Run:

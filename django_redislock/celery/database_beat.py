@@ -1,11 +1,18 @@
 """The scheduler for the schedule that django-celery-beat has in the database."""
 
+import logging
 from typing import Any
 
+from django.db import Error
 from django_celery_beat.schedulers import DatabaseScheduler as AnyDatabaseScheduler
 
+from django_redislock.text import error_text
+
+from . import beat
 from .beat import Entry, LeaderScheduler
 from .last_runs import Run
+
+logger = logging.getLogger("django_redislock")
 
 
 class DatabaseScheduler(LeaderScheduler, AnyDatabaseScheduler):  # type: ignore[misc]
@@ -16,6 +23,17 @@ class DatabaseScheduler(LeaderScheduler, AnyDatabaseScheduler):  # type: ignore[
     """
 
     _must_read = False
+
+    def tick(self, *args: Any, **kwargs: Any) -> float:
+        try:
+            return super().tick(*args, **kwargs)
+        except Error as error:
+            logger.warning(
+                "Beat cannot use the database, will retry: name=%r error=%s",
+                *(self._name, error_text(error)),
+            )
+            self.read_again()
+            return beat.RETRY_SECONDS
 
     def read_again(self) -> None:
         super().read_again()

@@ -68,7 +68,7 @@ class LastRuns:
         From now on, no earlier leader can record anything. The result is None if a newer leader
         has begun. Raises redis-py's `RedisError`.
         """
-        reply = self._run(fence_token, "1")
+        reply = self._call(fence_token, "1")
         if not reply:
             return None
         [fields] = parse_replies([reply])
@@ -90,9 +90,9 @@ class LastRuns:
         changes: list[str] = []
         for entry, last_run in runs.items():
             changes += [entry, last_run.dump() if last_run else ""]
-        return bool(self._run(fence_token, "0", changes))
+        return bool(self._call(fence_token, "0", changes))
 
-    def _run(self, fence_token: int, with_runs: str, changes: Sequence[str] = ()) -> bytes:
+    def _call(self, fence_token: int, with_runs: str, changes: Sequence[str] = ()) -> bytes:
         server = servers[self._manager.alias]
         key = server.keys.last_runs(self._name)
         return run(server.client, _last_runs(key, (fence_token, with_runs, *changes)))

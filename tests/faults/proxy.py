@@ -178,13 +178,13 @@ class Proxy:
     async def _close(self) -> None:
         self._listener.close()
         self._flows.set()
-        await self._cut()
-        others = asyncio.all_tasks() - {asyncio.current_task()}
-        if others:  # tasks of connections that were cut end by themselves
-            _, others = await asyncio.wait(others, timeout=1)
-        for task in others:
-            task.cancel()
-        await asyncio.gather(*others, return_exceptions=True)
+        self._refuses = True
+        # A connection that is being made has a task that starts another one.
+        while others := asyncio.all_tasks() - {asyncio.current_task()}:
+            await self._cut()
+            _, late = await asyncio.wait(others, timeout=1)
+            for task in late:
+                task.cancel()
 
     async def _cut(self) -> int:
         links = list(self._links)

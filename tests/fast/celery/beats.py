@@ -29,6 +29,7 @@ def make_app(schedule: dict[str, Any] | None = None, **conf: Any) -> Celery:
         beat_schedule=schedule or {},
         result_expires=None,
         beat_enable_remote_control=True,  # so that a tick does not wait without a limit
+        beat_remote_control_max_tick_age=0.25,
         **conf,
     )
     return app
@@ -72,7 +73,6 @@ def ticks(leader: LeaderScheduler, most: int = 20) -> float:
 @pytest.fixture
 def make_beat(redis_server, monkeypatch):
     """Return a function that makes a beat, which does not wait long."""
-    monkeypatch.setattr(beat, "REMOTE_CONTROL_SECONDS", 0.2)
     monkeypatch.setattr(beat, "RETRY_SECONDS", 0.01)
     made = []
 
@@ -92,6 +92,14 @@ def kill(leader: LeaderScheduler) -> None:
     """Let the leader end without a release, and its lease expire."""
     leader._term.auto_renewal = False
     lose(NAME)
+
+
+def take_over(first: LeaderScheduler, second: LeaderScheduler) -> None:
+    """Let the first beat lead and be killed, and the second one take over."""
+    ticks(first)
+    kill(first)
+    ticks(second)
+    assert second.leads
 
 
 def names(sent: list[dict[str, Any]]) -> list[str]:

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
 import pytest
+from celery import Celery
 from celery.apps.beat import Beat
 from celery.beat import ScheduleEntry, Service
 from celery.schedules import crontab, schedule, solar
@@ -20,6 +21,7 @@ from django_redislock.celery import beat as beats_module
 from django_redislock.celery.beat import PersistentScheduler
 from django_redislock.celery.last_runs import Run
 from django_redislock.testing import lose
+from tests.lock_tools import within
 
 from .beats import (
     HOUR,
@@ -31,11 +33,16 @@ from .beats import (
     make_app,
     names,
     read_record,
+    take_over,
     ticks,
     write_record,
 )
 
 HOURLY = {"task": "shop.hourly", "schedule": HOUR}
+
+
+def away(*args, **kwargs):
+    raise ConnectionError("away")
 
 
 # Leaders
@@ -75,17 +82,7 @@ def test_a_beat_that_is_closed_hands_over_at_once(make_beat, sent):
     assert names(sent) == ["shop.hourly"]
 
 
-def test_the_next_leader_sends_nothing_twice(make_beat, sent):
-    write_record(hourly=ago(2 * HOUR))
-    first, second = make_beat(hourly=HOURLY), make_beat(hourly=HOURLY)
-    ticks(first)
-    kill(first)
-    ticks(second)
-    assert second.leads
-    assert names(sent) == ["shop.hourly"]
-
-
-def test_the_next_leader_sends_what_was_due_in_between_once(make_beat, sent):
+def test_what_was_due_several_times_without_a_leader_is_sent_once(make_beat, sent):
     write_record(hourly=ago(5.5 * HOUR))
     ticks(make_beat(hourly=HOURLY))
     assert names(sent) == ["shop.hourly"]
@@ -100,9 +97,7 @@ def test_a_beat_that_started_after_the_due_time_sends_it_too(make_beat, sent):
 
 def test_a_deposed_beat_does_not_exit_and_sends_nothing(make_beat, sent, caplog):
     first, second = make_beat(hourly=HOURLY), make_beat(hourly=HOURLY)
-    ticks(first)
-    kill(first)
-    ticks(second)
+    take_over(first, second)
     first.schedule["hourly"].last_run_at = ago(2 * HOUR)
     for _ in range(3):
         assert first.tick() == 0
@@ -125,9 +120,7 @@ def test_a_beat_that_is_deposed_during_a_tick_sends_nothing(make_beat, sent):
 
 def test_a_deposed_beat_cannot_record_anything(make_beat, redis_server, caplog):
     first, second = make_beat(hourly=HOURLY), make_beat(hourly=HOURLY)
-    ticks(first)
-    kill(first)
-    ticks(second)
+    take_over(first, second)
     before = read_record(redis_server)
     first._note_run(next(first.schedule["hourly"]))  # it was sending all the time
     assert read_record(redis_server) == before
@@ -190,24 +183,63 @@ def test_an_entry_can_be_sent_out_of_turn(make_beat, sent, redis_server):
     assert after.at > before.at
 
 
-def test_what_was_not_sent_because_the_broker_was_away_is_sent_later(
-    make_beat, sent, monkeypatch, redis_server
+@pytest.mark.parametrize("error", [OperationalError, ConnectionError])
+def test_what_was_not_sent_because_a_server_was_away_is_sent_later(
+    make_beat, sent, monkeypatch, redis_server, error
 ):
     write_record(hourly=ago(2 * HOUR))
     beat = make_beat(hourly=HOURLY)
     before = read_record(redis_server)
 
     def fail(*args, **kwargs):
-        raise OperationalError("away")
+        raise error("away")
 
     with monkeypatch.context() as patch:
         patch.setattr(beat, "send_task", fail)
-        for _ in range(5):
-            beat.tick()
-        assert beat.tick() == beats_module.RETRY_SECONDS
+        for _ in range(3):
+            assert ticks(beat) == beats_module.RETRY_SECONDS
     assert read_record(redis_server) == before
     ticks(beat)
     assert names(sent) == ["shop.hourly"]
+
+
+def test_what_was_not_sent_because_the_result_backend_was_away_is_not_recorded(
+    make_beat, sent, redis_server
+):
+    once = {"max_retries": 0, "interval_start": 0, "interval_step": 0, "interval_max": 0}
+    app = make_app(
+        {"hourly": HOURLY},
+        result_backend="redis://127.0.0.1:1/0",
+        result_backend_transport_options={"retry_policy": once},
+    )
+    write_record(hourly=ago(2 * HOUR))
+    before = read_record(redis_server)
+    beat = make_beat(app=app)
+    assert ticks(beat) == beats_module.RETRY_SECONDS
+    assert read_record(redis_server) == before
+    assert sent == []
+
+
+def test_an_entry_that_the_broker_refuses_does_not_block_the_others(
+    make_beat, sent, monkeypatch, redis_server
+):
+    write_record(refused=ago(3 * HOUR), hourly=ago(2 * HOUR))
+    beat = make_beat(refused={"task": "shop.refused", "schedule": HOUR}, hourly=HOURLY)
+    beat.schedule = {name: beat.schedule[name] for name in ("refused", "hourly")}
+    send_task = beat.send_task
+
+    def refuse(name, *args, **kwargs):
+        if name == "shop.refused":
+            raise OperationalError("no such exchange")
+        return send_task(name, *args, **kwargs)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(beat, "send_task", refuse)
+        ticks(beat)
+        assert names(sent) == ["shop.hourly"]
+        assert read_record(redis_server)["refused"].count == 1
+    ticks(beat)
+    assert names(sent) == ["shop.hourly", "shop.refused"]
 
 
 def test_an_entry_that_cannot_be_sent_does_not_block_the_others(make_beat, sent):
@@ -250,16 +282,11 @@ def test_an_entry_that_comes_back_begins_again(make_beat, sent):
 def test_what_cannot_be_recorded_is_recorded_later(make_beat, sent, monkeypatch, redis_server):
     write_record(hourly=ago(2 * HOUR))
     beat = make_beat(hourly=HOURLY)
-    record = beat._last_runs.record
-
-    def fail(*args):
-        raise ConnectionError("away")
-
-    monkeypatch.setattr(beat._last_runs, "record", fail)
-    ticks(beat)
+    with monkeypatch.context() as patch:
+        patch.setattr(beat._last_runs, "record", away)
+        ticks(beat)
     assert names(sent) == ["shop.hourly"]
     assert read_record(redis_server)["hourly"].count == 1
-    monkeypatch.setattr(beat._last_runs, "record", record)
     ticks(beat)
     assert read_record(redis_server)["hourly"].count == 2
 
@@ -269,15 +296,10 @@ def test_what_a_deposed_leader_could_not_record_counts_in_its_next_term(
 ):
     write_record(hourly=ago(2 * HOUR))
     beat = make_beat(hourly=HOURLY)
-    record = beat._last_runs.record
-
-    def fail(*args):
-        raise ConnectionError("away")
-
-    monkeypatch.setattr(beat._last_runs, "record", fail)
-    ticks(beat)
+    with monkeypatch.context() as patch:
+        patch.setattr(beat._last_runs, "record", away)
+        ticks(beat)
     lose(NAME)
-    monkeypatch.setattr(beat._last_runs, "record", record)
     ticks(beat)
     assert names(sent) == ["shop.hourly"]
 
@@ -354,6 +376,31 @@ def test_a_beat_waits_until_redis_is_back(make_beat, settings, caplog):
     assert "Beat cannot lead, will retry" in caplog.text
 
 
+# Remote control
+
+
+def test_a_beat_that_stands_by_ticks_often_enough_for_remote_control(make_beat):
+    ticks(make_beat(hourly=HOURLY))
+    second = make_beat(hourly=HOURLY)  # its last tick may be a quarter of a second old
+    with within(20):
+        assert second.tick() == 0
+
+
+@pytest.mark.parametrize(
+    ("conf", "seconds"),
+    [
+        ({}, None),
+        ({"beat_enable_remote_control": True}, 48),
+        ({"beat_enable_remote_control": True, "beat_remote_control_max_tick_age": 20}, 16),
+        ({"beat_enable_remote_control": True, "beat_remote_control_max_tick_age": 0}, None),
+    ],
+)
+def test_only_remote_control_limits_the_wait_for_a_term(conf, seconds):
+    app = Celery(set_as_current=False)
+    app.conf.update(conf)
+    assert beats_module.longest_wait(app.conf) == seconds
+
+
 # Kinds of schedules, and time zones
 
 
@@ -370,9 +417,7 @@ def test_each_kind_of_schedule_is_continued(make_beat, sent, kind):
     entry = {"task": "shop.task", "schedule": KINDS[kind]}
     write_record(entry=ago(26 * HOUR))
     first, second = make_beat(entry=entry), make_beat(entry=entry)
-    ticks(first)
-    kill(first)
-    ticks(second)
+    take_over(first, second)
     assert names(sent) == ["shop.task"]
 
 
@@ -384,9 +429,7 @@ def test_a_solar_schedule_is_continued(make_beat, sent):
     }
     write_record(dusk=ago(26 * HOUR))
     first, second = make_beat(app=app), make_beat(app=app)
-    ticks(first)
-    kill(first)
-    ticks(second)
+    take_over(first, second)
     assert names(sent) == ["shop.dusk"]
 
 

@@ -5,15 +5,18 @@ from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
 import pytest
+from django.db import OperationalError, connection
 from django.utils import timezone
 from django_celery_beat.models import (
     ClockedSchedule,
     CrontabSchedule,
     IntervalSchedule,
     PeriodicTask,
+    PeriodicTasks,
     SolarSchedule,
 )
 
+from django_redislock.celery import beat as beat_module
 from django_redislock.celery.beat import DatabaseScheduler
 from django_redislock.celery.last_runs import Run
 
@@ -24,6 +27,7 @@ from .beats import (
     make_app,
     names,
     read_record,
+    take_over,
     ticks,
     write_record,
 )
@@ -157,6 +161,41 @@ def test_an_entry_that_is_enabled_again_begins_again(beat, sent, redis_server):
     assert datetime.now(UTC) - read_record(redis_server)["entry"].at < timedelta(minutes=1)
 
 
+def test_a_change_by_update_is_noticed_if_it_is_announced(beat, sent, redis_server):
+    task = add()
+    write_record(entry=ago(HOUR / 2))
+    leader = beat()
+    ticks(leader)
+    PeriodicTask.objects.update(enabled=False, last_run_at=None)
+    PeriodicTasks.update_changed()
+    ticks(leader)
+    assert read_record(redis_server) == {}
+    PeriodicTask.objects.update(enabled=True)
+    PeriodicTasks.update_changed()
+    ticks(leader)
+    task.refresh_from_db()
+    assert read_record(redis_server)["entry"].at == task.date_changed
+    assert sent == []
+
+
+def test_a_database_that_is_away_at_a_handover_does_not_end_the_beat(beat, sent, caplog):
+    add()
+    write_record(entry=ago(2 * HOUR))
+    leader = beat()
+
+    def away(*args):
+        raise OperationalError("away")
+
+    with connection.execute_wrapper(away):
+        assert leader.tick() == 0  # now it leads
+        for _ in range(3):
+            assert leader.tick() == beat_module.RETRY_SECONDS
+    assert leader.leads
+    assert "Beat cannot use the database, will retry" in caplog.text
+    ticks(leader)
+    assert names(sent) == ["shop.entry"]
+
+
 def test_a_daily_entry_is_sent_although_no_beat_ran_for_hours(beat, sent):
     hour = (timezone.now().hour - 6) % 24
     daily = CrontabSchedule.objects.create(minute="0", hour=str(hour), timezone="UTC")
@@ -243,9 +282,7 @@ def test_a_solar_schedule_is_continued(beat, sent):
     add(solar=sunset)
     write_record(entry=ago(26 * HOUR))
     first, second = beat(), beat()
-    ticks(first)
-    kill(first)
-    ticks(second)
+    take_over(first, second)
     assert names(sent) == ["shop.entry"]
 
 
@@ -270,9 +307,7 @@ def test_naive_times_are_in_utc(beat, sent, settings):
     add()
     write_record(entry=ago(1.5 * HOUR))
     first, second = beat(), beat()
-    ticks(first)
-    kill(first)
-    ticks(second)
+    take_over(first, second)
     assert names(sent) == ["shop.entry"]
 
 

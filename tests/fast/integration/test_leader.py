@@ -105,6 +105,79 @@ async def test_aclose_steps_down():
     assert await locks.aget("poller") is None
 
 
+def test_close_in_another_thread_ends_the_loop():
+    terms = locks.leader("poller")
+    leads = threading.Event()
+
+    def lead():
+        for term in terms:
+            leads.set()
+            assert term.wait(SECONDS)
+
+    leading = start(lead)
+    assert leads.wait(SECONDS)
+    terms.close()
+    leading.result(SECONDS)
+    assert locks.get("poller") is None
+    assert next(terms, None) is None
+
+
+async def test_aclose_in_another_task_ends_the_loop():
+    terms = locks.aleader("poller")
+    leads = asyncio.Event()
+
+    async def lead():
+        async for term in terms:
+            leads.set()
+            assert await term.wait(SECONDS)
+
+    task = asyncio.create_task(lead())
+    await leads.wait()
+    await terms.aclose()
+    await task
+    assert await locks.aget("poller") is None
+    assert await anext(terms, None) is None
+
+
+def test_a_candidate_that_is_closed_does_not_lead():
+    terms = locks.leader("poller")
+    with locks.lock("poller"):
+        standing = start(next, terms, None)
+        waiting(locks, "poller", 1)
+        terms.close()
+    assert standing.result(SECONDS) is None
+    assert locks.get("poller") is None
+
+
+async def test_a_candidate_that_is_closed_does_not_lead_in_async_code():
+    terms = locks.aleader("poller")
+
+    async def stand():
+        return await anext(terms, None)
+
+    async with locks.lock("poller"):
+        standing = asyncio.create_task(stand())
+        await asyncio.to_thread(waiting, locks, "poller", 1)
+        await terms.aclose()
+    assert await standing is None
+    assert await locks.aget("poller") is None
+
+
+async def test_an_async_generator_that_is_closed_in_another_task_steps_down():
+    async def lead():
+        async for term in locks.aleader("poller"):
+            yield term
+
+    leading = lead()
+    await anext(leading)
+
+    async def close():
+        await leading.aclose()
+
+    await asyncio.create_task(close())  # so does an event loop if a generator is left
+    assert await locks.aget("poller") is None
+
+
 def lead_once(leads, name):
     for _ in locks.leader("poller"):
         leads.append(name)
@@ -129,9 +202,22 @@ def test_a_leader_that_stands_again_goes_to_the_end_of_the_queue():
 def test_a_term_can_end_itself_by_release():
     terms = locks.leader("poller")
     term = next(terms)
+    assert not term.lost
     term.release()
+    assert term.lost
+    assert term.wait(SECONDS) is True  # at once
     assert next(terms).fence_token
     terms.close()
+
+
+async def test_a_term_can_end_itself_by_release_in_async_code():
+    terms = locks.aleader("poller")
+    term = await anext(terms)
+    wait = asyncio.create_task(term.wait(SECONDS))
+    await term.arelease()
+    assert await wait is True
+    assert term.lost
+    await terms.aclose()
 
 
 @pytest.mark.parametrize("how", ["lost", "force-released"])
@@ -143,7 +229,7 @@ def test_wait_returns_early_when_the_leader_is_deposed(how):
     with within(20):
         assert term.wait(SECONDS) is True
     ended.result(60)
-    assert heard == [term]
+    wait_until(lambda: heard == [term])  # it is called after the end of the wait
     assert term.wait(SECONDS) is True  # at once
     again = next(terms)
     assert again.wait(0) is False
@@ -362,6 +448,28 @@ def test_sigterm_ends_the_wait_of_a_candidate():
             next(locks.leader("poller"))
         striking.result(60)
         assert not locks.queue("poller")
+
+
+def test_the_end_of_a_loop_leaves_the_handler_to_the_others():
+    first, second = locks.leader("first"), locks.leader("second")
+    next(first)
+    next(second)
+    first.close()
+    assert signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL
+    with pytest.raises(SystemExit):
+        signal.raise_signal(signal.SIGTERM)
+    second.close()
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
+async def test_the_end_of_a_loop_leaves_the_handler_to_the_others_in_async_code():
+    first, second = locks.aleader("first"), locks.aleader("second")
+    await anext(first)
+    await anext(second)
+    await first.aclose()
+    assert signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL
+    await second.aclose()
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
 
 def test_a_handler_of_your_own_stays_in_place():
