@@ -13,7 +13,12 @@ version = release = re.search(
 )[1]
 
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
-exclude_patterns = ["_build", "evidence/results", "project/architecture.md"]
+exclude_patterns = [
+    "_build",
+    "evidence/results",
+    "project/architecture.md",
+    "project/specification.md",
+]
 myst_heading_anchors = 3
 
 # The API is read from the package itself, which needs its apps to be there.
@@ -51,7 +56,7 @@ html_theme = "furo"
 html_title = f"django-redislock {version}"
 
 OUTSIDE = re.compile(
-    r"\]\(([\w./-]*(?:\bresults/\w+|architecture|CONTRIBUTING|SECURITY)\.md)(#[\w-]+)?\)"
+    r"\]\(([\w./-]*(?:\bresults/\w+|architecture|specification|CONTRIBUTING|SECURITY)\.md)(#[\w-]+)?\)"
 )
 """A link to a file of the repository that is not a page of the site."""
 

@@ -1,4 +1,4 @@
-"""The input of a figure, and its result: lines with targets, plots and notes."""
+"""The input of a figure, and its result: lines, some with a target, plots and notes."""
 
 import statistics
 from collections.abc import Mapping, Sequence
@@ -7,7 +7,6 @@ from random import Random
 from typing import Literal, TypeVar
 
 Number = TypeVar("Number", int, float)
-Sense = Literal["at most", "at least", "exactly"]
 Found = Mapping[str, Sequence[float]]  # measurements of each contender, by round
 
 
@@ -28,46 +27,55 @@ class Bench:
     def size(self, full: Number, quick: Number) -> Number:
         return quick if self.quick else full
 
-    def goal(self, network: float, loopback: float) -> float:
-        """Return the goal at this distance from the server."""
+    def here(self, network: float, loopback: float) -> float:
+        """Return the limit of a target at this distance from the server."""
         return network if self.round_trip else loopback
 
 
 @dataclass(frozen=True)
+class Target:
+    """A limit that we set for a result, and the reason for it."""
+
+    sense: Literal["at most", "at least"]
+    limit: float
+    why: str
+
+    def is_met(self, result: float) -> bool:
+        return result <= self.limit if self.sense == "at most" else result >= self.limit
+
+
+@dataclass(frozen=True)
 class Line:
-    """A goal, and the result: the median of the rounds, and the middle half of them."""
+    """A result: the median of the rounds, and the middle half of them."""
 
     what: str
-    goal: float
-    sense: Sense
     result: float
     low: float
     high: float
-    unit: str = ""  # of the goal and the result; empty for a ratio
+    target: Target | None = None
+    unit: str = ""  # of the target and the result; empty for a ratio
 
     @classmethod
     def of(
-        cls, what: str, values: Sequence[float], sense: Sense, goal: float, unit: str = ""
+        cls, what: str, values: Sequence[float], target: Target | None = None, unit: str = ""
     ) -> "Line":
         low, median, high = quantiles(values)
-        return cls(what, goal, sense, median, low, high, unit)
+        return cls(what, median, low, high, target, unit)
 
     @classmethod
     def ratio(
-        cls, what: str, found: Found, ours: str, theirs: str, sense: Sense, goal: float
+        cls, what: str, found: Found, ours: str, theirs: str, target: Target | None = None
     ) -> "Line":
         """Compare two contenders."""
-        return cls.of(what, ratios(found[ours], found[theirs]), sense, goal)
+        return cls.of(what, ratios(found[ours], found[theirs]), target)
 
     @property
     def holds(self) -> bool:
-        if self.sense == "exactly":
-            return self.low == self.result == self.high == self.goal
-        return self.result <= self.goal if self.sense == "at most" else self.result >= self.goal
+        return self.target is None or self.target.is_met(self.result)
 
     @property
     def cell(self) -> str:
-        """The result, in bold if it misses the goal, and the middle half of the rounds."""
+        """The result, in bold if it misses its target, and the middle half of the rounds."""
         result = f"{number(self.result)}{self.unit}"
         if not self.holds:
             result = f"**{result}**"

@@ -14,7 +14,7 @@ from tests.faults.table import markdown, write
 from tests.servers import Node
 
 from .contenders import OURS
-from .figure import Figure, Line, Plot, number
+from .figure import Figure, Line, Plot, Target, number
 
 BEGIN = "<!-- bench: written by `make bench` -->"
 END = "<!-- bench: end -->"
@@ -31,17 +31,30 @@ Measured = Mapping[float, Figures]
 
 
 def table(measured: Measured) -> str:
-    """Return a Markdown table with a column for each round trip, and the other measurements."""
-    head = "Figure", "What", "Target", *map(distance, measured)
-    rule = "---", "---", "--:", *["--:"] * len(measured)
-    rows = [_row(measured, *each) for each in dict.fromkeys(_rows(measured))]
+    """Return a table of the lines with a target, in Markdown, and the other measurements. Each
+    round trip has a column."""
+    distances, rule = [*map(distance, measured)], ["--:"] * len(measured)
+    rows = dict.fromkeys(_rows(measured))
+    targets = [_row(measured, *row) for row in rows if _target(measured, *row)]
+    others = [_row(measured, *row) for row in rows if not _target(measured, *row)]
     notes = [
         f"- {key}, {distance(round_trip)}: {note}"
         for round_trip, figures in measured.items()
         for key, figure in figures.items()
         for note in figure.notes
     ]
-    return "\n".join([summary(measured), "", markdown(head, rule, *rows), "", *notes]).rstrip()
+    parts = [
+        summary(measured),
+        markdown(
+            ("Figure", "What", "Target", "Reason", *distances),
+            ("---", "---", "--:", "---", *rule),
+            *targets,
+        ),
+    ]
+    if others:
+        head = ("Figure", "What", *distances), ("---", "---", *rule)
+        parts += ["Other measurements, which have no target:", markdown(*head, *others)]
+    return "\n\n".join([*parts, "\n".join(notes)]).rstrip()
 
 
 def distance(round_trip: float) -> str:
@@ -58,11 +71,19 @@ def _rows(measured: Measured) -> Iterator[tuple[str, str]]:
 def _row(measured: Measured, key: str, what: str) -> tuple[str, ...]:
     lines = [_line(figures, key, what) for figures in measured.values()]
     cells = [line.cell if line else "" for line in lines]
-    goals = [f"{number(line.goal)}{line.unit}" for line in lines if line]
-    if len(set(goals)) == 1:
-        goals = goals[:1]
-    sense = next(line.sense for line in lines if line)
-    return key, what, f"{sense} {', '.join(goals)}", *cells
+    target = _target(measured, key, what)
+    if not target:
+        return key, what, *cells
+    limits = [f"{number(each.target.limit)}{each.unit}" for each in lines if each and each.target]
+    if len(set(limits)) == 1:
+        limits = limits[:1]
+    return key, what, f"{target.sense} {', '.join(limits)}", target.why, *cells
+
+
+def _target(measured: Measured, key: str, what: str) -> Target | None:
+    """Return the target of a line, which has one at each distance or at none."""
+    lines = (_line(figures, key, what) for figures in measured.values())
+    return next((line.target for line in lines if line), None)
 
 
 def _line(figures: Figures, key: str, what: str) -> Line | None:
@@ -78,6 +99,7 @@ def _lines(measured: Measured) -> list[Line]:
         for figures in measured.values()
         for figure in figures.values()
         for line in figure.lines
+        if line.target
     ]
 
 

@@ -5,7 +5,6 @@ All times use the monotonic clock, which is the same in all processes of a machi
 
 import math
 import os
-import statistics
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from typing import NamedTuple
 
 from .contenders import contender
 from .crew import Crew
+from .figure import quantiles
 
 SETTLE = 0.2  # seconds at the beginning that do not count, until all processes wait
 
@@ -142,9 +142,9 @@ def play(
     return Story(begin, end, records, QUEUED_AFTER_SECONDS + 2 * round_trip)
 
 
-def medians(stories: Mapping[str, Sequence[Story]]) -> dict[str, list[float]]:
-    """Return the median handover of each contender, by round."""
+def handovers(stories: Mapping[str, Sequence[Story]], percentile: int) -> dict[str, list[float]]:
+    """Return a percentile of the handovers of each contender, by round."""
     return {
-        label: [statistics.median(story.handovers()) for story in some]
+        label: [quantiles(story.handovers(), 100)[percentile - 1] for story in some]
         for label, some in stories.items()
     }

@@ -11,8 +11,8 @@ from contextlib import ExitStack, closing
 from importlib.metadata import version
 from pathlib import Path
 
-from django_redislock.testing import EmbeddedServer
 from tests.faults.table import markdown, write
+from tests.servers import Node
 
 from ..bench.places import set_up
 
@@ -40,7 +40,7 @@ PACKAGES = (
 def main() -> None:
     options = _options()
     wanted = options.packages or [*LOCKS, *TASKS]
-    with EmbeddedServer() as server, tempfile.TemporaryDirectory() as folder:
+    with Node() as server, tempfile.TemporaryDirectory() as folder:
         set_up(server.url)
         logging.disable(logging.WARNING)  # of duplicates, which are intended here
         found = [_versions(server.url)]

@@ -42,10 +42,16 @@ class Tasks:
         return self.named[name]
 
 
+class App(Celery):
+    """An app of one package. Its tasks are not shared with the apps of the other packages, which
+    have tasks with the same names."""
+
+    def task(self, *args: Any, **options: Any) -> Any:
+        return super().task(*args, **options | {"shared": False})
+
+
 def new_app(queue: str) -> Celery:
-    app = Celery(
-        queue, broker=CELERY_BROKER_URL, backend=CELERY_RESULT_BACKEND, set_as_current=False
-    )
+    app = App(queue, broker=CELERY_BROKER_URL, backend=CELERY_RESULT_BACKEND, set_as_current=False)
     app.conf.update(
         task_default_queue=queue,
         worker_prefetch_multiplier=1,

@@ -274,7 +274,7 @@ def _holding(stored_token: str, record: str, now: int) -> Holding | None:
 
 
 def _waiter(arrived: str, record: str, token: str, now: int) -> Waiter:
-    _, _, _, _, weight, _, lease, _, text = record.split(" ", 8)
+    _, _, _, weight, _, lease, _, text = record.split(" ", 7)
     since = float(arrived) / 1000
     payload = parse_payload(text)
     return Waiter(

@@ -33,14 +33,11 @@ local function epoch_of(inbox)
   return epochs[inbox] or nil
 end
 
-local WAITER_FORMAT = '2'
-
 -- Parse the record of a waiter. Return nil if it does not parse, or if the waiter is dead. The
 -- caller of the script is alive.
 local function parse_waiter(record, inboxes, is_caller)
   local inbox, ticket, capacity, weight, grant_ttl, lease, kind, payload_at =
-    string.match(record or '', '^' .. WAITER_FORMAT
-      .. ' (%w+) (%d+) (%d+) (%d+) (%d+) (%d+) (%a+) ()')
+    string.match(record or '', '^(%w+) (%d+) (%d+) (%d+) (%d+) (%d+) (%a+) ()')
   if not inbox or payload_at > MAX_NUMBERS_BYTES then return nil end
   local epoch = is_caller and '' or epoch_of(inboxes .. inbox)
   if not epoch then return nil end

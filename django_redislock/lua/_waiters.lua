@@ -4,7 +4,7 @@
 local function record_of_message(message)
   if not message then return nil end
   return table.concat({
-    WAITER_FORMAT, 'outbox', 0, message.capacity, message.weight, 0, message.lease, message.kind,
+    'outbox', 0, message.capacity, message.weight, 0, message.lease, message.kind,
     message.payload }, ' ')
 end
 

@@ -115,7 +115,7 @@ if heartbeat == 0 and not is_room then return refuse() end
 
 use('ZADD', queue, 'NX', now_us, token)
 use('HSET', lock.waiting, token, table.concat({
-  WAITER_FORMAT, inbox, ticket, capacity, weight, grant_ttl, lease, kind, payload }, ' '))
+  inbox, ticket, capacity, weight, grant_ttl, lease, kind, payload }, ' '))
 if heartbeat > 0 then
   local alive = lock.inboxes .. inbox .. ':alive'
   redis.call('SET', alive, epoch, 'PX', heartbeat)

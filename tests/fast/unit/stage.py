@@ -508,7 +508,7 @@ class Stage:
         living = [
             token.decode()
             for token in queue
-            if alive.get(waiting[token].split()[1].decode(), 0) >= now
+            if alive.get(waiting[token].split()[0].decode(), 0) >= now
         ]
         _same("who waits", living, self.model.waiters)
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from benchmarks.bench.figure import Figure, Line
+from benchmarks.bench.figure import Figure, Line, Target
 from benchmarks.bench.proxy import Proxy
 from benchmarks.bench.report import table
 
@@ -48,20 +48,25 @@ def test_the_proxy_delivers_all_data_in_order_and_then_the_end(echo):
 
 
 def test_a_row_has_the_result_of_each_round_trip():
-    near = Line.of("cycle time", [1.0, 1.1, 1.3], "at most", 1.2)
-    far = Line.of("cycle time", [1.5], "at most", 1.03)
-    alone = Line.of("memory", [700.0], "at most", 1024, " B")
+    near = Line.of("cycle time", [1.0, 1.1, 1.3], Target("at most", 1.2, "more work"))
+    far = Line.of("cycle time", [1.5], Target("at most", 1.03, "more work"))
+    alone = Line.of("memory", [700.0], unit=" B")
     measured = {
         0.0: {"cycle": Figure("", (near,)), "server": Figure("", (alone,))},
         10.0: {"cycle": Figure("", (far,), notes=("Slow.",))},
     }
     assert table(measured).splitlines() == [
-        "2 of 3 targets are met.",
+        "1 of 2 targets are met.",
         "",
-        "| Figure | What | Target | loopback | 10 ms |",
-        "| --- | --- | --: | --: | --: |",
-        "| cycle | cycle time | at most 1.20, 1.03 | 1.10 (1.05 to 1.20) | **1.50** |",
-        "| server | memory | at most 1,024 B | 700 B |  |",
+        "| Figure | What | Target | Reason | loopback | 10 ms |",
+        "| --- | --- | --: | --- | --: | --: |",
+        "| cycle | cycle time | at most 1.20, 1.03 | more work | 1.10 (1.05 to 1.20) | **1.50** |",
+        "",
+        "Other measurements, which have no target:",
+        "",
+        "| Figure | What | loopback | 10 ms |",
+        "| --- | --- | --: | --: |",
+        "| server | memory | 700 B |  |",
         "",
         "- cycle, 10 ms: Slow.",
     ]

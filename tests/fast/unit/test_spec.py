@@ -21,7 +21,7 @@ def test_a_planted_fault_has_its_place(fault: Fault, tmp_path: Path) -> None:
 
 
 def test_the_page_has_all_steps_and_faults() -> None:
-    page = (ROOT / "docs/evidence/specification.md").read_text()
+    page = (ROOT / "docs/project/specification.md").read_text()
     assert [row for row in step_table() if row not in page] == []
     assert [each.breaks for each in FAULTS.values() if f"| {each.breaks} |" not in page] == []
     assert [each.covers for each in SEARCHES.values() if f"| {each.covers} |" not in page] == []

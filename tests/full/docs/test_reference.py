@@ -96,7 +96,7 @@ def test_no_internal_attribute_of_a_lock_has_its_docstring_on_the_page() -> None
 
 
 def test_each_option_is_documented() -> None:
-    assert headings("lock-options") == set(LockOptions.__annotations__)
+    assert in_first_cells(section("locks", "## Options")) == set(LockOptions.__annotations__)
     options = {*get_overloads(single_instance)[1].__kwdefaults__}
     table = section("single-instance", "## Options").split("\n`unique_on` and `key`", 1)[0]
     assert in_first_cells(table) == options
@@ -126,7 +126,7 @@ def test_each_setting_is_documented_with_its_default(setting: Setting[object]) -
 
 def test_each_signal_is_documented() -> None:
     names = {name for name, each in vars(signals).items() if isinstance(each, Signal)}
-    assert names <= in_first_cells(text("signals"))
+    assert names <= in_first_cells(section("exceptions", "## Signals"))
 
 
 THAT_LOG = {"self._log", "warn_once"}
@@ -199,7 +199,8 @@ def test_each_key_is_documented() -> None:
 def first_cells(page: str, start: str, end: str) -> list[str]:
     """Return the code in the first cells of a page's tables, between two headings."""
     text = (ROOT / "docs" / page).read_text().partition(f"\n{start}\n")[2]
-    return re.findall(r"^\| `([^`]+)`", text.partition(f"\n{end}\n")[0], re.MULTILINE)
+    cells = re.findall(r"^\| (`.+?) \|", text.partition(f"\n{end}\n")[0], re.MULTILINE)
+    return [code for cell in cells for code in re.findall("`([^`]+)`", cell)]
 
 
 def test_each_health_check_is_documented() -> None:
@@ -220,6 +221,6 @@ def test_each_log_message_is_documented() -> None:
         if ast.unparse(call.func).startswith("logger.") or ast.unparse(call.func) in THAT_LOG
     ]
     logged = {str(ast.literal_eval(call.args[0])).partition(":")[0] for call in calls}
-    table = first_cells("production/log-messages.md", "## Errors", "## Messages of other loggers")
+    table = first_cells("production/troubleshooting.md", "### Errors", "### Other loggers")
     documented = {message.partition(":")[0] for message in table}
     assert documented == logged - {"%s"} | {"Task skipped", "Call skipped"}
