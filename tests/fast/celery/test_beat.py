@@ -226,10 +226,11 @@ def test_an_entry_that_the_broker_refuses_does_not_block_the_others(
     write_record(refused=ago(3 * HOUR), hourly=ago(2 * HOUR))
     beat = make_beat(refused={"task": "shop.refused", "schedule": HOUR}, hourly=HOURLY)
     beat.schedule = {name: beat.schedule[name] for name in ("refused", "hourly")}
-    send_task = beat.send_task
+    send_task, refusals = beat.send_task, []
 
     def refuse(name, *args, **kwargs):
         if name == "shop.refused":
+            refusals.append(name)
             raise OperationalError("no such exchange")
         return send_task(name, *args, **kwargs)
 
@@ -237,6 +238,7 @@ def test_an_entry_that_the_broker_refuses_does_not_block_the_others(
         patch.setattr(beat, "send_task", refuse)
         ticks(beat)
         assert names(sent) == ["shop.hourly"]
+        assert len(refusals) == 1
         assert read_record(redis_server)["refused"].count == 1
     ticks(beat)
     assert names(sent) == ["shop.hourly", "shop.refused"]
