@@ -220,7 +220,7 @@ class LeaderScheduler(Scheduler):
 
     def is_due(self, entry: Entry) -> Any:
         """Return whether an entry is due, and the seconds until the next look at it."""
-        if entry.name in self._failed:
+        if entry.name in self._failed:  # older versions of Celery ask at once
             return False, LONGEST_SLEEP_SECONDS
         return super().is_due(entry)
 
