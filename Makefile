@@ -111,7 +111,8 @@ types: $(VENV)/.test.installed $(VENV)/.lint.installed
 	$(BIN)/python -m tests.full.typing
 
 docs: $(VENV)/.docs.installed
-	$(BIN)/sphinx-build -n -W --keep-going -b html docs docs/_build/html
+	rm -rf docs/_build/html  # also the pages that are gone
+	$(BIN)/sphinx-build -n -W --keep-going -b html -d docs/_build/doctrees docs docs/_build/html
 
 release: $(VENV)/.test.installed
 	$(BIN)/python -m tools.release $(ARGS)
