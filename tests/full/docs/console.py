@@ -94,7 +94,9 @@ def _pip_install(words: list[str]) -> str:
 
 
 def ask(page: Page, words: list[str]) -> str:
-    """Send a command to the page's own server."""
+    """Send a command to the page's own server, whatever address the page shows."""
+    if words[0] == "-u":
+        words = words[2:]
     with redis.Redis.from_url(page.server.url, decode_responses=True) as client:
         return str(client.execute_command(*words))
 

@@ -63,7 +63,7 @@ class Reader:
         [language] = LISTING.match(fence.info).groups()
         text, caption = fence.content, None
         if found := CAPTION.match(text):
-            text, caption = text[found.end() :], found[1]
+            text, caption = text[found.end() :], found[1].replace("\\", "")  # which Markdown needs
         match language, caption:
             case "console", terminal:
                 self._use_terminal(self._terminal(terminal or FIRST), text)
