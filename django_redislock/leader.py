@@ -16,6 +16,7 @@ from typing import Any, Self, TypedDict, Unpack
 from redis.exceptions import RedisError
 
 from .backends import Server
+from .engine.events import InterruptSafeEvent
 from .engine.registry import AnyHold
 from .exceptions import LockNotOwnedError
 from .identity import Owner, current_owner
@@ -126,10 +127,10 @@ class Term(AnyTerm):
     it or called `Terms.close()`.
     """
 
-    _is_over: threading.Event
+    _is_over: InterruptSafeEvent
 
-    def _new_event(self) -> threading.Event:
-        return threading.Event()
+    def _new_event(self) -> InterruptSafeEvent:
+        return InterruptSafeEvent()
 
     def wait(self, seconds: Seconds) -> bool:
         """Wait between two pieces of work, but not longer than the term lasts.
@@ -141,8 +142,8 @@ class Term(AnyTerm):
             Whether the term is over, as `lost`.
         """
         limit = _waiting_time(seconds)
-        if not self.lost:
-            self._is_over.wait(limit)
+        if not self.lost and self._is_over.wait(limit):
+            self._is_over.set()  # for other threads that wait
         return self.lost
 
 
@@ -200,14 +201,16 @@ class Terms:
     def close(self) -> None:
         """Step down, so that the next candidate leads at once, and end the loop.
 
-        Any thread may call it. If the loop is in a term, `term.lost` becomes true, and the loop
-        ends with its body. If it waits for a term, it ends when it would lead.
+        Any thread may call it, and so may a signal handler. If the loop is in a term, `term.lost`
+        becomes true, and the loop ends with its body. If it waits for a term, it ends when it
+        would lead.
         """
         self._is_closed = True
         self._leave_loop()
 
     def __del__(self) -> None:
-        self.close()
+        with self._sigterm.postponed():
+            self.close()
 
     def _next_term(self) -> Term:
         if self._is_closed:

@@ -14,6 +14,7 @@ import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import ClassVar, NoReturn
 
 EXIT_STATUS = 128 + signal.SIGTERM
@@ -47,18 +48,34 @@ class SigtermHandler:
         """Restore the default action after the last user. A handler that your code has installed
         since then stays."""
         self._users.discard(self)
-        if self._users or not in_main_thread():
-            return
-        if signal.getsignal(signal.SIGTERM) is _exit:
+        if in_main_thread() and not self._users and signal.getsignal(signal.SIGTERM) is _exit:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+    @contextmanager
+    def postponed(self) -> Iterator[None]:
+        """Let SIGTERM take effect at the end of the block, which then has removed this handler.
+
+        For a finalizer: Python ignores the exceptions that are raised in it.
+        """
+        if not (in_main_thread() and signal.getsignal(signal.SIGTERM) is _exit):
+            yield
+            return
+        received: list[int] = []
+        signal.signal(signal.SIGTERM, lambda number, _frame: received.append(number))
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGTERM, _exit if self._users else signal.SIG_DFL)
+            if received:
+                signal.raise_signal(signal.SIGTERM)
 
 
 class LoopSigtermHandler:
     """A handler that raises `SystemExit` between two steps of the running event loop.
 
-    A handler of `signal.signal` would raise it inside the step of any task, such as the one that
-    has to release the lock. From here it ends the loop, so `asyncio.run` cancels all tasks. All
-    users in an event loop share the handler.
+    A handler that raises it at once would do so inside the step of any task, such as the one that
+    has to release the lock. This one ends the loop, so `asyncio.run` cancels all tasks. All users
+    in an event loop share it.
     """
 
     _users: ClassVar["dict[LoopSigtermHandler, asyncio.AbstractEventLoop]"] = {}
@@ -66,20 +83,24 @@ class LoopSigtermHandler:
     def install(self) -> None:
         """Install the handler, if it is allowed to."""
         loop = asyncio.get_running_loop()
-        if may_install():
-            loop.add_signal_handler(signal.SIGTERM, _exit)
-            self._users[self] = loop
-        elif loop in self._users.values():
+        if not in_main_thread():
+            return
+        ends = _loop_that_ends()
+        if may_install() or (ends and ends.is_closed()):
+            # Not `loop.add_signal_handler`, which does not tell whose handler is in place.
+            signal.signal(signal.SIGTERM, partial(_exit_loop, loop))
+            ends = loop
+        if ends is loop:
             self._users[self] = loop
 
     def remove(self) -> None:
-        """Restore the default action after the last user. The end of the event loop does so,
-        too."""
+        """Restore the default action after the last user. A handler that your code has installed
+        since then stays."""
         loop = self._users.pop(self, None)
         if loop is None or loop in self._users.values():
             return
-        if in_main_thread() and not loop.is_closed():
-            loop.remove_signal_handler(signal.SIGTERM)
+        if in_main_thread() and _loop_that_ends() is loop:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def in_main_thread() -> bool:
@@ -93,3 +114,16 @@ def may_install() -> bool:
 
 def _exit(*_: object) -> NoReturn:
     raise SystemExit(EXIT_STATUS)
+
+
+def _loop_that_ends() -> asyncio.AbstractEventLoop | None:
+    """Return the event loop that SIGTERM ends, if the handler in place is of this module."""
+    handler = signal.getsignal(signal.SIGTERM)
+    is_own = isinstance(handler, partial) and handler.func is _exit_loop
+    return handler.args[0] if is_own else None
+
+
+def _exit_loop(loop: asyncio.AbstractEventLoop, *_: object) -> None:
+    if loop.is_closed():
+        _exit()
+    loop.call_soon_threadsafe(_exit)

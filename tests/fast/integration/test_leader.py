@@ -4,6 +4,8 @@ import asyncio
 import copy
 import pickle
 import signal
+import subprocess
+import sys
 import threading
 import time
 
@@ -14,7 +16,7 @@ from django_redislock import LockNotAcquired, locks
 from django_redislock.testing import alose, held_elsewhere, lose
 from tests.commands import call
 from tests.lock_tools import free, start, waiting, within
-from tests.tools import wait_until
+from tests.tools import ROOT, wait_until
 
 SECONDS = 60
 """A wait that only a bug can exceed."""
@@ -482,6 +484,86 @@ def test_a_handler_of_your_own_stays_in_place():
         assert heard == [signal.SIGTERM]
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+async def test_a_handler_that_you_add_to_the_event_loop_stays_in_place():
+    heard, loop = asyncio.Event(), asyncio.get_running_loop()
+    try:
+        async for _ in locks.aleader("poller"):
+            loop.add_signal_handler(signal.SIGTERM, heard.set)
+            break
+        signal.raise_signal(signal.SIGTERM)
+        await asyncio.wait_for(heard.wait(), SECONDS)
+    finally:
+        loop.remove_signal_handler(signal.SIGTERM)
+
+
+def test_the_next_event_loop_handles_sigterm_too():
+    kept = []
+
+    async def lead(name):
+        kept.append(locks.aleader(name))  # so that nothing removes the handler
+        await anext(kept[-1])
+
+    asyncio.run(lead("first"))
+    with pytest.raises(SystemExit):
+        asyncio.run(raising_after(lead("second")))
+    kept.clear()
+    for name in ("first", "second"):
+        locks.force_release(name)
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
+async def raising_after(coroutine):
+    await coroutine
+    signal.raise_signal(signal.SIGTERM)
+    await asyncio.sleep(SECONDS)
+
+
+LEAVES_ITS_LOOP = """
+import os, signal, django
+os.environ["DJANGO_SETTINGS_MODULE"] = "tests.settings"
+django.setup()
+from django_redislock import locks
+from django_redislock.leader import Term
+
+release = Term.release
+
+def release_during_sigterm(term):
+    signal.raise_signal(signal.SIGTERM)
+    release(term)
+    print("released", flush=True)
+
+Term.release = release_during_sigterm
+for _ in locks.leader("poller"):
+    break
+print("went on")
+"""
+
+
+def test_sigterm_while_a_loop_is_left_ends_the_process_afterwards():
+    """Python ignores the exceptions of the finalizer that steps down."""
+    command = [sys.executable, "-c", LEAVES_ITS_LOOP]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=SECONDS)
+    assert (done.returncode, done.stdout) == (-signal.SIGTERM, "released\n"), done.stderr
+    assert locks.get("poller") is None
+
+
+def test_a_signal_handler_can_end_a_loop_that_waits():
+    main = threading.get_ident()
+    terms = locks.leader("poller")
+    term = next(terms)
+    before = signal.signal(signal.SIGUSR1, lambda *_: terms.close())
+    try:
+        for _ in range(300):  # the signal can arrive in each step of `wait()`
+            threading.Timer(0.0005, signal.pthread_kill, (main, signal.SIGUSR1)).start()
+            while not term.wait(0.00001):
+                pass
+            terms = locks.leader("poller")
+            term = next(terms)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+        terms.close()
 
 
 def test_other_threads_leave_signals_alone():
