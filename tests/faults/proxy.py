@@ -185,6 +185,7 @@ class Proxy:
             _, late = await asyncio.wait(others, timeout=1)
             for task in late:
                 task.cancel()
+        await asyncio.sleep(0.01)  # until the transports that were aborted are closed
 
     async def _cut(self) -> int:
         links = list(self._links)
@@ -196,8 +197,11 @@ class Proxy:
         self._flows.set() if flows else self._flows.clear()
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with suppress(asyncio.CancelledError):  # Python 3.11 reports it as an error of its streams
-            await self._link(reader, writer)
+        try:
+            with suppress(asyncio.CancelledError):  # Python 3.11 reports it as an error
+                await self._link(reader, writer)
+        finally:
+            writer.transport.abort()
 
     async def _link(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if self._refuses:
