@@ -10,6 +10,7 @@ again, with the same task id.
 
 import logging
 from collections.abc import Iterable
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
@@ -75,7 +76,10 @@ class LeaderScheduler(Scheduler):
         self._terms = self._new_terms()
         self._term: Term | None = None
         self._is_ticking = False
+        self._term_began = datetime.now(UTC)
+        self._fence_token = 0
         self._leader_seen: str | None = None
+        self._has_another_led = False
         self._runs: dict[str, Run] = {}
         self._unrecorded: set[str] = set()
         self._reserved: dict[str, Entry] = {}
@@ -139,7 +143,7 @@ class LeaderScheduler(Scheduler):
             self._term = None
             logger.warning("Beat does not lead any more, and stands by: name=%r", self._name)
         try:
-            self._log_leader()
+            self._note_leader()
             term = next(self._terms)
             if self._begin(term):
                 return 0
@@ -168,15 +172,24 @@ class LeaderScheduler(Scheduler):
                 runs[entry] = max(runs.get(entry, self._runs[entry]), self._runs[entry])
             self._runs = runs
         else:  # Redis has lost them, or has never had any
+            if self._has_another_led:
+                self._runs = {}  # they are older than what that leader has sent
             self._unrecorded = set(self._runs)
         self._term = term
+        self._term_began = datetime.now(UTC)
+        self._fence_token = fence_token
+        self._has_another_led = False
         logger.info("Beat leads: name=%r fence_token=%d", self._name, fence_token)
         self.read_again()
         return True
 
-    def _log_leader(self) -> None:
+    def _note_leader(self) -> None:
+        """Log who leads, and note whether it is another beat."""
         info = self._manager.get(self._name)
-        leader = holder_text(info.first) if info and info.first else None
+        hold = info.first if info else None
+        if hold and hold.fence_token != self._fence_token:
+            self._has_another_led = True
+        leader = holder_text(hold) if hold else None
         if leader and leader != self._leader_seen:
             logger.info("Beat stands by: name=%r leader=%s", self._name, leader)
         self._leader_seen = leader
@@ -197,18 +210,35 @@ class LeaderScheduler(Scheduler):
         names = set()
         for entry in entries:
             names.add(entry.name)
+            first_run = self.first_run(entry)
             run = self._runs.get(entry.name)
-            if run:
-                self.set_last_run(entry, run)
-            else:
+            if run is None or run.row != first_run.row:
                 # The first period begins now for all leaders, and not again with each leader.
-                self._runs[entry.name] = run_of(entry)
+                run = first_run
+                self._runs[entry.name] = run
                 self._unrecorded.add(entry.name)
+            self.set_last_run(entry, run)
         removed = self._runs.keys() - names
         for name in removed:
             del self._runs[name]
         self._unrecorded |= removed
         self._record()
+
+    def run_of(self, entry: Entry) -> Run:
+        """Return the last run of an entry. Celery's times without a time zone are in UTC."""
+        at: datetime = entry.last_run_at
+        if at.tzinfo is None:
+            at = at.replace(tzinfo=UTC)
+        return Run(at.astimezone(UTC), entry.total_run_count)
+
+    def first_run(self, entry: Entry) -> Run:
+        """Return the last run of an entry that has no record.
+
+        For Celery, its first period begins when the process starts. A beat may have stood by since
+        then for days, while another one led.
+        """
+        run = self.run_of(entry)
+        return replace(run, at=max(run.at, self._term_began))
 
     def set_last_run(self, entry: Entry, run: Run) -> None:
         """Set the last run of an entry, in the time zone that the entry uses."""
@@ -241,7 +271,7 @@ class LeaderScheduler(Scheduler):
         """Send a message, and record that it was sent."""
         following = self.reserve(entry) if advance else self._reserved[entry.name]
         options = entry.options
-        last_run = run_of(entry)
+        last_run = self.run_of(entry)
         task_id = last_run.next_task_id(self._name, entry.name)
         entry.options = {"task_id": task_id, **options}
         try:
@@ -259,7 +289,7 @@ class LeaderScheduler(Scheduler):
         return result
 
     def _note_run(self, following: Entry) -> None:
-        self._runs[following.name] = run_of(following)
+        self._runs[following.name] = self.run_of(following)
         self._unrecorded.add(following.name)
         self._record()
 
@@ -320,14 +350,6 @@ def is_unreachable(error: BaseException | None) -> bool:
             return True
         error = error.__cause__ or error.__context__
     return False
-
-
-def run_of(entry: Entry) -> Run:
-    """Return the last run of an entry. Celery's times without a time zone are in UTC."""
-    at: datetime = entry.last_run_at
-    if at.tzinfo is None:
-        at = at.replace(tzinfo=UTC)
-    return Run(at.astimezone(UTC), entry.total_run_count)
 
 
 if not TYPE_CHECKING:  # Its models can only be imported after Django's apps are ready.

@@ -1,11 +1,13 @@
 """The scheduler for the schedule that django-celery-beat has in the database."""
 
 import logging
+from dataclasses import replace
 from typing import Any
 
 from django.db import Error
 from django_celery_beat.schedulers import DatabaseScheduler as AnyDatabaseScheduler
 
+from django_redislock.leader import Term
 from django_redislock.text import error_text
 
 from . import beat
@@ -23,6 +25,9 @@ class DatabaseScheduler(LeaderScheduler, AnyDatabaseScheduler):  # type: ignore[
     """
 
     _must_read = False
+
+    _read_in: Term | None = None
+    """The term in which the schedule was last read."""
 
     def tick(self, *args: Any, **kwargs: Any) -> float:
         try:
@@ -51,6 +56,7 @@ class DatabaseScheduler(LeaderScheduler, AnyDatabaseScheduler):  # type: ignore[
         schedule: dict[str, Entry] = super().all_as_schedule()
         if self.leads:
             self.restore(schedule.values())
+            self._read_in = self._term
         return schedule
 
     def enabled_models(self) -> list[Any]:
@@ -61,12 +67,22 @@ class DatabaseScheduler(LeaderScheduler, AnyDatabaseScheduler):  # type: ignore[
         """
         return list(self.Model.objects.enabled())
 
+    def run_of(self, entry: Entry) -> Run:
+        return replace(super().run_of(entry), row=str(entry.model.pk))
+
+    def first_run(self, entry: Entry) -> Run:
+        return self.run_of(entry)  # the database keeps it, so it is not the start of this process
+
     def set_last_run(self, entry: Entry, run: Run) -> None:
         super().set_last_run(entry, run)
         entry.model.last_run_at = entry.last_run_at
         entry.model.total_run_count = entry.total_run_count
 
     def sync(self) -> None:
-        """Write the last runs to the database, if this beat leads."""
-        if self.leads:
+        """Write the last runs to the database, if this beat leads.
+
+        At the beginning of a term, they are those of its last term, and the database may have
+        newer ones of another leader.
+        """
+        if self.leads and self._read_in is self._term:
             super().sync()

@@ -29,17 +29,21 @@ class Run:
     count: int
     """How often the entry was sent, as Celery counts it."""
 
+    row: str = ""
+    """The primary key of the entry in the database, or an empty string if it is not there. Two
+    entries that have one name in turn differ in it."""
+
     @classmethod
     def parse(cls, text: str) -> Self:
         """Parse a stored run. Raises `ValueError` if it is not one."""
         match json.loads(text):
-            case [str(at), int(count)]:
-                return cls(datetime.fromisoformat(at).astimezone(UTC), count)
+            case [str(at), int(count), str(row)]:
+                return cls(datetime.fromisoformat(at).astimezone(UTC), count, row)
         raise ValueError(f"{text[:80]!r} is not a last run")
 
     def dump(self) -> str:
         """Return the text to store."""
-        return json.dumps([self.at.isoformat(), self.count])
+        return json.dumps([self.at.isoformat(), self.count, self.row])
 
     def next_task_id(self, schedule: str, entry: str) -> str:
         """Return the task id of the message that follows this run.

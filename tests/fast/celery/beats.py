@@ -62,6 +62,11 @@ def read_record(redis_server) -> dict[str, Run]:
     }
 
 
+def lose_record(redis_server) -> None:
+    """Let Redis lose the last runs."""
+    redis_server.delete(*redis_server.scan_iter(RECORDS))
+
+
 def ticks(leader: LeaderScheduler, most: int = 20) -> float:
     """Tick until the beat would sleep, and return for how long."""
     for _ in range(most):

@@ -30,6 +30,7 @@ from .beats import (
     ago,
     kill,
     last_runs,
+    lose_record,
     make_app,
     names,
     read_record,
@@ -327,6 +328,40 @@ def wait_until_deposed(beat):
         assert time.monotonic() < deadline
 
 
+def test_a_standby_sends_nothing_old_if_redis_has_lost_the_record(make_beat, sent, redis_server):
+    first, standby = make_beat(hourly=HOURLY), make_beat(hourly=HOURLY)
+    standby.schedule["hourly"].last_run_at = ago(24 * HOUR)  # its process started then
+    ticks(first)
+    kill(first)
+    lose_record(redis_server)
+    ticks(standby)
+    assert standby.leads
+    assert sent == []
+    assert read_record(redis_server)["hourly"].at > ago(HOUR)
+
+
+def test_an_entry_without_a_record_begins_with_the_term_and_not_with_the_process(make_beat, sent):
+    write_record(other=ago(HOUR / 2))
+    other = {**HOURLY, "task": "shop.other"}
+    first, standby = make_beat(other=other), make_beat(other=other, hourly=HOURLY)
+    standby.schedule["hourly"].last_run_at = ago(24 * HOUR)
+    take_over(first, standby)
+    assert sent == []
+
+
+def test_a_leader_forgets_what_it_knew_before_another_one_led(make_beat, sent, redis_server):
+    write_record(hourly=ago(HOUR / 2))
+    first, second = make_beat(hourly=HOURLY), make_beat(hourly=HOURLY)
+    take_over(first, second)
+    assert first.tick() == 0  # it stands by
+    kill(second)
+    lose_record(redis_server)
+    first.schedule["hourly"].schedule = schedule(HOUR / 4)  # due, if the old last run counted
+    ticks(first)
+    assert first.leads
+    assert sent == []
+
+
 def test_a_record_that_does_not_parse_is_skipped(make_beat, redis_server):
     write_record(hourly=ago(HOUR / 2))
     [key] = redis_server.scan_iter(RECORDS)
@@ -461,7 +496,7 @@ def test_a_change_of_summer_time_is_what_celery_makes_of_it(make_beat, change, a
             plain_runs.append(now)
             plain = next(plain)
         # Each time, another leader reads the last run.
-        run = beats_module.run_of(beat.schedule["entry"])
+        run = beat.run_of(beat.schedule["entry"])
         beat.set_last_run(beat.schedule["entry"], Run.parse(run.dump()))
         if beat.schedule["entry"].is_due().is_due:
             runs.append(now)

@@ -1,6 +1,7 @@
 """Several beats of the schedule that django-celery-beat has in the database."""
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
@@ -24,13 +25,14 @@ from .beats import (
     HOUR,
     ago,
     kill,
+    lose_record,
     make_app,
     names,
     read_record,
     take_over,
     ticks,
-    write_record,
 )
+from .beats import write_record as write_record_of_rows
 
 # django-celery-beat closes its connections, so no transaction can be around a test.
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -57,6 +59,16 @@ def interval(seconds=HOUR):
 def add(name="entry", **fields):
     fields = fields or interval()
     return PeriodicTask.objects.create(name=name, task=f"shop.{name}", **fields)
+
+
+def write_record(**runs):
+    """Record last runs of the tasks that now have these names."""
+    rows = dict(PeriodicTask.objects.values_list("name", "pk"))
+    changes = {}
+    for name, run in runs.items():
+        each = run if isinstance(run, Run) else Run(run, 1)
+        changes[name] = replace(each, row=str(rows[name]))
+    write_record_of_rows(**changes)
 
 
 def test_one_beat_sends_and_the_next_one_continues(beat, sent):
@@ -86,6 +98,28 @@ def test_without_a_record_the_database_counts(beat, sent, redis_server):
     ticks(beat())
     assert names(sent) == ["shop.entry"]
     assert read_record(redis_server)["entry"].count == 4
+
+
+def test_without_a_record_the_database_counts_for_a_beat_that_led_before_another_one(
+    beat, redis_server
+):
+    task = add()
+    write_record(entry=Run(ago(HOUR / 2), 7))
+    first, second = beat(), beat()
+    ticks(first)
+    for _ in range(2):  # the first one is written to the database at once, the other one later
+        first.apply_async(first.schedule["entry"])
+    kill(first)
+    ticks(second)
+    second.apply_async(second.schedule["entry"])
+    assert first.tick() == 0  # it stands by
+    second.close()
+    lose_record(redis_server)
+    ticks(first)
+    assert first.leads
+    first.close()
+    task.refresh_from_db()
+    assert read_record(redis_server)["entry"].count == task.total_run_count == 10
 
 
 def test_the_leader_writes_the_database_when_it_is_closed(beat):
@@ -143,6 +177,37 @@ def test_an_entry_that_is_removed_is_forgotten(beat, redis_server):
     task.delete()
     ticks(leader)
     assert set(read_record(redis_server)) == {"other"}
+
+
+def one_off():
+    clocked = ClockedSchedule.objects.create(clocked_time=timezone.now() - timedelta(seconds=5))
+    return {"clocked": clocked, "one_off": True}
+
+
+def test_a_one_off_task_under_the_name_of_a_deleted_task_is_sent(beat, sent):
+    deleted = add()
+    write_record(entry=Run(ago(HOUR / 2), 3))
+    leader = beat()
+    ticks(leader)
+    deleted.delete()
+    task = add(**one_off())
+    ticks(leader)
+    ticks(leader)
+    task.refresh_from_db()
+    assert names(sent) == ["shop.entry"]
+    assert not task.enabled
+
+
+def test_the_next_leader_sends_a_one_off_task_under_the_name_of_a_deleted_task(beat, sent):
+    deleted = add()
+    write_record(entry=Run(ago(HOUR / 2), 3))
+    first, second = beat(), beat()
+    ticks(first)
+    kill(first)
+    deleted.delete()
+    add(**one_off())
+    ticks(second)
+    assert names(sent) == ["shop.entry"]
 
 
 def test_an_entry_that_is_enabled_again_begins_again(beat, sent, redis_server):
@@ -256,8 +321,7 @@ def test_a_one_off_task_that_is_enabled_again_is_sent_again(beat, sent, redis_se
 
 
 def test_a_clocked_task_is_sent_once(beat, sent):
-    clocked = ClockedSchedule.objects.create(clocked_time=timezone.now() - timedelta(seconds=5))
-    task = add(clocked=clocked, one_off=True)
+    task = add(**one_off())
     first, second = beat(), beat()
     first.tick()
     first.tick()
