@@ -71,7 +71,7 @@ class CachedFunction(Generic[P, R]):
     """A function whose results are cached. Made by `LockManager.cached`.
 
     Args:
-        function: The function, coroutine function or class method.
+        function: The function, coroutine function, class method or static method.
         manager: The manager of the locks.
         key: The template of the keys, or a function of the call's arguments that returns the key.
         timeout: The seconds until a result expires. None means never.
@@ -91,7 +91,8 @@ class CachedFunction(Generic[P, R]):
     ) -> None:
         decorated: Any = function
         self._is_class_method = isinstance(decorated, classmethod)
-        if self._is_class_method:
+        self._is_static_method = isinstance(decorated, staticmethod)
+        if self._is_class_method or self._is_static_method:
             function = decorated.__func__
         if is_generator(function):
             raise TypeError(
@@ -129,7 +130,7 @@ class CachedFunction(Generic[P, R]):
     def __get__(self, instance: Any, owner: type) -> Any:
         if self._is_class_method:
             instance = owner
-        if instance is None:
+        if instance is None or self._is_static_method:
             return self
         bound = object.__new__(type(self))
         vars(bound).update(vars(self), _bound=(instance,))

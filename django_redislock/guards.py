@@ -11,14 +11,15 @@ from weakref import proxy
 
 from asgiref.sync import sync_to_async
 from django.core.exceptions import ImproperlyConfigured, SynchronousOnlyOperation
-from django.db import DEFAULT_DB_ALIAS, connections
+from django.db import connections
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from redis.exceptions import RedisError
 
 from . import validators
-from .exceptions import LockError, LockNotAcquired
+from .exceptions import LockError, LockLost, LockNotAcquired, LockNotOwnedError
 from .introspection import is_async, is_generator, reject_deferred_result, signature_of
+from .lock_types import transactions
 from .lock_types.options import MoreOptions
 from .names import Template, short_repr
 from .text import error_text
@@ -141,8 +142,7 @@ class Guard:
         self, view: Callable[..., Any], template: Template, args: Any, kwargs: Any
     ) -> Any:
         options = self._lock_options()
-        if _commits_after_the_view():
-            options.setdefault("release_on_commit", True)
+        options.setdefault("release_on_commit", _last_to_commit() or False)
         lock = self._manager.lock(template.of_call(args, kwargs), **options)
         with ExitStack() as held:
             try:
@@ -255,8 +255,18 @@ def _is_rest_request(value: object) -> bool:
     return module is not None and isinstance(value, module.Request)
 
 
-def _commits_after_the_view() -> bool:
-    return bool(connections.settings[DEFAULT_DB_ALIAS].get("ATOMIC_REQUESTS"))
+def _last_to_commit() -> str | None:
+    """Return the database whose transaction around the view is committed last, or None.
+
+    Django begins the transactions of ``ATOMIC_REQUESTS`` from the last database to the first, so
+    it commits the last one at the end.
+    """
+    aliases = [
+        alias
+        for alias, settings in connections.settings.items()
+        if settings.get("ATOMIC_REQUESTS") and transactions.is_open(alias)
+    ]
+    return aliases[-1] if aliases else None
 
 
 @contextmanager
@@ -277,8 +287,9 @@ def _response_first(lock: "Mutex") -> Iterator[None]:
 def _release_when_closed(response: Any, held: ExitStack, lock: "Mutex") -> None:
     """Release the lock when the server closes a streaming response.
 
-    A server does so in the thread of the view, at the end of the stream, when the client
-    disconnects, or if it never reads the stream. It cannot if the response never reaches it,
+    A server does so at the end of the stream, when the client disconnects, or if it never reads
+    the stream. Its thread can be another than that of the view, which holds the lock: then the
+    lock is released in the background. No server can close a response that never reaches it,
     because another part of the site has failed, or because the client of an ASGI server has left
     while the view ran. Then the lock is released when the response is dropped.
     """
@@ -291,11 +302,16 @@ def _release_when_closed(response: Any, held: ExitStack, lock: "Mutex") -> None:
         try:
             close()
         finally:
-            when_dropped.detach()
             try:
                 held.close()
-            except RedisError as error:  # the response is already sent
+            except LockLost as error:  # the response is already sent
                 _log_release_error(lock, error)
+            except LockNotOwnedError:  # this thread is not the holder
+                when_dropped()
+            except RedisError as error:
+                _log_release_error(lock, error)
+            finally:
+                when_dropped.detach()
 
     response.close = close_and_release
 

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, TextIO
 from django.core.management.base import BaseCommand, CommandError, CommandParser, OutputWrapper
 from redis.exceptions import RedisError
 
+from .. import validators
 from ..exceptions import LockLost, LockNotAcquired
 from ..health import unavailable_text
 from ..lock_types.mutex import Mutex
@@ -16,7 +17,7 @@ from ..manager import LockManager, locks
 from ..names import Template
 from ..sentences import held_text
 from ..sigterm import exit_on_sigterm
-from ..text import error_text
+from ..text import error_text, parse_duration
 from ..validators import Seconds
 from .arguments import duration
 
@@ -74,7 +75,7 @@ class IsolatedCommand(BaseCommand):
         return parser
 
     def execute(self, *args: Any, **options: Any) -> str | None:
-        wait = options.pop("lock_wait", None)
+        wait = _seconds(options.pop("lock_wait", None))
         manager = locks.using(self.lock_using)
         self.lock = self._new_lock(manager, options, self.lock_wait if wait is None else wait)
         with exit_on_sigterm(), _lost_as_command_error(self.lock), ExitStack() as held:
@@ -102,6 +103,14 @@ class IsolatedCommand(BaseCommand):
             raise CommandError(text, returncode=self.conflict_exit_code) from error
         stream = OutputWrapper(stderr) if stderr else self.stderr
         stream.write(text, style_func=str)
+
+
+def _seconds(wait: Any) -> Any:
+    """Return the seconds of ``wait``, which `call_command` passes on as its caller gave it."""
+    try:
+        return validators.wait("wait", parse_duration(wait) if isinstance(wait, str) else wait)
+    except (TypeError, ValueError) as error:
+        raise CommandError(f"Error: argument --wait: {error}") from error
 
 
 @contextmanager

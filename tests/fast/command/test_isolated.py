@@ -86,6 +86,19 @@ def test_call_command_takes_the_lock_too():
     assert out.getvalue().startswith("rebuild:7 ")
 
 
+@pytest.mark.parametrize("wait", ["5s", 5, None])
+def test_call_command_takes_a_wait_as_text_or_in_seconds(wait):
+    out = StringIO()
+    call_command(Nightly(), wait=wait, stdout=out)
+    assert out.getvalue() == "test_isolated\n"
+
+
+@pytest.mark.parametrize("wait", ["5 weeks", -1, [5]])
+def test_call_command_refuses_another_wait(wait):
+    with pytest.raises(CommandError, match=r"argument --wait: .*(5 weeks|-1|5)"):
+        call_command(Nightly(), wait=wait)
+
+
 def test_an_instance_that_is_called_has_the_name_of_its_module():
     out = StringIO()
     call_command(Nightly(), stdout=out)

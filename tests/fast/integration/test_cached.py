@@ -56,6 +56,11 @@ class Shop:
     def double(number):
         return 2 * number
 
+    @locks.cached("triple:{number}", timeout=60, cache="values")
+    @staticmethod
+    def triple(number):
+        return 3 * number
+
 
 def test_the_key_has_the_arguments_of_the_call(values):
     assert rates("EUR") == ["EUR", "today"]
@@ -177,6 +182,12 @@ def test_class_methods_can_be_cached_and_invalidated(values):
     assert Branch.named() == "outdated"
     Branch(1).named.invalidate()
     assert Branch.named() == ["Branch", 1]
+
+
+def test_static_methods_can_be_cached_and_invalidated(values):
+    assert Shop.triple(2) == Shop(1).triple(2) == values.get("triple:2") == 6
+    Shop(1).triple.invalidate(2)
+    assert values.get("triple:2") is None
 
 
 def test_a_coroutine_function_can_be_cached(values):

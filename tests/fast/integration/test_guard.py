@@ -6,12 +6,13 @@ import threading
 from types import SimpleNamespace
 
 import pytest
+from asgiref.sync import sync_to_async
 from django.contrib import admin
 from django.contrib.auth.models import AnonymousUser, User
 from django.contrib.sessions.backends.signed_cookies import SessionStore
 from django.core.exceptions import ImproperlyConfigured
 from django.core.signals import request_finished
-from django.db import close_old_connections, connection, transaction
+from django.db import close_old_connections, connection, connections, transaction
 from django.http import FileResponse, HttpResponse, JsonResponse, StreamingHttpResponse
 from django.test import AsyncClient, AsyncRequestFactory, Client, RequestFactory
 from django.urls import path
@@ -23,7 +24,7 @@ from redis.exceptions import ConnectionError
 
 from django_redislock import LockError, LockLost, locks
 from django_redislock.testing import assert_nothing_held, held_elsewhere, lose
-from tests.lock_tools import awaiting, free, start, waiting
+from tests.lock_tools import afree, awaiting, free, start, waiting
 
 requests = RequestFactory()
 arequests = AsyncRequestFactory()
@@ -483,6 +484,20 @@ def test_a_stream_that_is_dropped_releases_its_lock(drop):
     free(locks, "report", timeout=20)  # its lease is longer
 
 
+def test_a_stream_that_another_thread_closes_releases_its_lock(caplog):
+    response = report(requests.get("/"))
+    start(response.close).result()
+    free(locks, "report", timeout=20)  # its lease is longer
+    assert "Lock not released" not in caplog.text
+    response.close()  # a second time, by the holder
+
+
+async def test_a_stream_that_an_event_loop_closes_releases_its_lock():
+    response = await sync_to_async(report)(arequests.get("/"))
+    response.close()
+    await afree(locks, "report")
+
+
 def test_a_stream_whose_lock_was_lost_ends(caplog):
     response = report(requests.get("/"))
     lose("report")
@@ -578,6 +593,35 @@ def test_with_atomic_requests_the_lock_is_held_until_the_commit(client, atomic_r
         assert start(pay, requests.post("/"), 7).result().status_code == 409
     assert locks.get("pay:7") is None
     assert client.post("/pay/7/").status_code == 200
+    assert locks.get("pay:7") is None
+
+
+@pytest.fixture
+def other_database(django_db_blocker, monkeypatch):
+    """A database after the default one, so its transaction begins first and ends last."""
+    settings = {**connection.settings_dict, "NAME": ":memory:", "ATOMIC_REQUESTS": True}
+    monkeypatch.setitem(connections.settings, "other", settings)
+    with django_db_blocker.unblock():
+        yield "other"
+        connection.close()
+        connections["other"].close()
+    del connections["other"]
+
+
+@pytest.mark.parametrize("both", [False, True], ids=["one", "both"])
+def test_the_lock_is_held_until_the_last_database_commits(other_database, monkeypatch, both):
+    monkeypatch.setitem(connection.settings_dict, "ATOMIC_REQUESTS", both)
+    with transaction.atomic(using=other_database):
+        with transaction.atomic():
+            assert pay(requests.post("/"), 7).status_code == 200
+        assert locks.get("pay:7")
+    assert locks.get("pay:7") is None
+
+
+def test_a_database_without_a_transaction_does_not_count(other_database, atomic_requests):
+    with transaction.atomic():  # the view is one of `non_atomic_requests` for the other database
+        assert pay(requests.post("/"), 7).status_code == 200
+        assert locks.get("pay:7")
     assert locks.get("pay:7") is None
 
 
