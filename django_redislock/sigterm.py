@@ -119,8 +119,10 @@ def _exit(*_: object) -> NoReturn:
 def _loop_that_ends() -> asyncio.AbstractEventLoop | None:
     """Return the event loop that SIGTERM ends, if the handler in place is of this module."""
     handler = signal.getsignal(signal.SIGTERM)
-    is_own = isinstance(handler, partial) and handler.func is _exit_loop
-    return handler.args[0] if is_own else None
+    if isinstance(handler, partial) and handler.func is _exit_loop:
+        loop: asyncio.AbstractEventLoop = handler.args[0]
+        return loop
+    return None
 
 
 def _exit_loop(loop: asyncio.AbstractEventLoop, *_: object) -> None:
