@@ -176,7 +176,6 @@ class Proxy:
         self.port = self._listener.sockets[0].getsockname()[1]
 
     async def _close(self) -> None:
-        self._listener.close()
         self._flows.set()
         self._refuses = True
         # A connection that is being made has a task that starts another one.
@@ -185,7 +184,9 @@ class Proxy:
             _, late = await asyncio.wait(others, timeout=1)
             for task in late:
                 task.cancel()
-        await asyncio.sleep(0.01)  # until the transports that were aborted are closed
+        # Only now: Python 3.11 leaves a connection open that is being made while this happens.
+        self._listener.close()
+        await asyncio.sleep(0.01)  # until the connections that were aborted are closed
 
     async def _cut(self) -> int:
         links = list(self._links)
