@@ -2,12 +2,14 @@
 
 import asyncio
 import copy
+import itertools
 import pickle
 import signal
 import subprocess
 import sys
 import threading
 import time
+from functools import partial
 
 import pytest
 from redis.exceptions import ConnectionError
@@ -549,21 +551,31 @@ def test_sigterm_while_a_loop_is_left_ends_the_process_afterwards():
     assert locks.get("poller") is None
 
 
-def test_a_signal_handler_can_end_a_loop_that_waits():
-    main = threading.get_ident()
+def test_a_signal_handler_can_end_a_loop_at_each_step_of_its_wait():
+    for step in itertools.count(1):
+        if not start(partial(closed_in_wait, step)).result(SECONDS):
+            break
+    assert step > 5
+
+
+def closed_in_wait(step):
+    """Close a loop where Python may run a signal handler while the body waits. Return whether the
+    wait has so many steps."""
     terms = locks.leader("poller")
-    term = next(terms)
-    before = signal.signal(signal.SIGUSR1, lambda *_: terms.close())
-    try:
-        for _ in range(300):  # the signal can arrive in each step of `wait()`
-            threading.Timer(0.0005, signal.pthread_kill, (main, signal.SIGUSR1)).start()
-            while not term.wait(0.00001):
-                pass
-            terms = locks.leader("poller")
-            term = next(terms)
-    finally:
-        signal.signal(signal.SIGUSR1, before)
-        terms.close()
+    term, passed = next(terms), 0
+
+    def strike(frame, event, about):
+        nonlocal passed
+        passed += 1
+        if passed == step:
+            sys.setprofile(None)
+            terms.close()
+
+    sys.setprofile(strike)
+    term.wait(0.001)
+    sys.setprofile(None)
+    terms.close()
+    return passed >= step
 
 
 def test_other_threads_leave_signals_alone():
