@@ -186,7 +186,7 @@ class Proxy:
                 task.cancel()
         # Only now: Python 3.11 leaves a connection open that is being made while this happens.
         self._listener.close()
-        await asyncio.sleep(0.01)  # until the connections that were aborted are closed
+        await asyncio.sleep(0)  # the step in which the connections that were aborted are closed
 
     async def _cut(self) -> int:
         links = list(self._links)
