@@ -5,10 +5,11 @@ import os
 import random
 import socket
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import cache, partial
+from itertools import cycle
 from pathlib import Path
 from typing import TypeVar
 
@@ -23,8 +24,8 @@ PORTS = range(10_000, 20_000)
 
 BUS = 10_000  # how far a Cluster node's second port is from its first
 
-# Not the generator that tests seed: processes that run in parallel would look for the same ports.
-_random = random.SystemRandom()
+WORKERS = 8
+"""How many processes can run tests at the same time without giving out the same ports."""
 
 
 def start(command: list[str], log: Path, environment: dict[str, str]) -> subprocess.Popen[bytes]:
@@ -49,9 +50,17 @@ def _starter(process: int) -> ThreadPoolExecutor:
 
 
 def free_port() -> int:
-    while not (_is_free(port := _random.choice(PORTS)) and _is_free(port + BUS)):
-        pass
-    return port
+    """A port that no other server of this run gets, not even after this one has stopped."""
+    return next(port for port in _ports(os.getpid()) if _is_free(port) and _is_free(port + BUS))
+
+
+@cache
+def _ports(process: int) -> Iterator[int]:
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    own = list(PORTS[worker % WORKERS :: WORKERS])
+    # Not the generator that tests seed: two runs at the same time would begin with the same port.
+    random.SystemRandom().shuffle(own)
+    return cycle(own)
 
 
 def _is_free(port: int) -> bool:
