@@ -189,6 +189,7 @@ def test_an_error_of_the_command_is_more_important(how):
     assert locks.get("rebuild:7") is None
 
 
+@pytest.mark.usefixtures("default_sigterm")
 def test_sigterm_releases_the_lock():
     assert run(Rebuild, "7", "--fail", "terminate")[0] == 143
     assert locks.get("rebuild:7") is None
