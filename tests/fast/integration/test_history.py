@@ -46,37 +46,6 @@ def test_a_release_is_recorded_with_its_hold(manager):
     assert lock.token is None
 
 
-def test_a_reused_token_hides_no_loss(manager):
-    lost, released = manager.lock("a", timeout=0.05, auto_renewal=False), manager.lock("a")
-    for _ in range(2):
-        assert lost.acquire(token="again")
-        wait_until(lambda: manager.get("a") is None)
-        with pytest.raises(LockLost):
-            lost.release()
-        assert released.acquire(token="again")
-        released.release()
-    assert outcomes(manager) == ["released", "lost", "released", "lost"]
-
-
-def test_a_forced_release_stays_forced_if_the_holder_releases(manager):
-    lock = manager.lock("a")
-    assert lock.acquire()
-    manager.force_release("a")
-    with pytest.raises(LockLost):
-        lock.release()
-    assert outcomes(manager) == ["forced"]
-
-
-def test_a_full_server_releases_locks_without_recording(own_locks, own_redis):
-    lock, other = own_locks.lock("a"), own_locks.lock("b")
-    assert lock.acquire()
-    assert other.acquire()
-    own_redis.config_set("maxmemory", 1)
-    lock.release()
-    assert own_locks.force_release("b") == 1
-    assert own_locks.count() == 0
-
-
 # Refusals
 
 

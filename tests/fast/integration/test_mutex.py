@@ -26,7 +26,7 @@ from tests.lock_tools import (
     start,
     waiting,
 )
-from tests.tools import Child, wait_until
+from tests.tools import wait_until
 
 NAMES = [
     "invoice:42",
@@ -309,47 +309,6 @@ def test_an_interrupt_while_a_lock_is_left_leaves_nothing_held(leave, method, fi
         places |= {*struck}
     assert {"BaseLock._owner", "HoldsOfLock.remove", "BaseLock._release_hold"} <= places
     assert {"release_lease", "Lease.end", "remove", "release"} <= places
-
-
-SIGNALS = """
-import logging, random, signal, threading
-from contextlib import suppress
-from django_redislock import locks
-
-class Alarm(Exception):
-    pass
-
-def handle(number, frame):
-    while frame:
-        if frame.f_code.co_filename == logging.__file__:
-            return  # logging would never release its lock
-        frame = frame.f_back
-    raise Alarm
-
-# If Python discards the exception in a finalizer, only the short lease ends the wait.
-lock, struck = locks.lock("a", timeout=5), 0
-signal.signal(signal.SIGALRM, handle)
-for _ in range(300):
-    # The signal may come during the exit of the inner one. redis-py 5 may raise the other error.
-    with suppress(Alarm), suppress(Alarm, UnboundLocalError):
-        signal.setitimer(signal.ITIMER_REAL, random.uniform(1e-6, 600e-6))
-        with lock:
-            pass
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        continue
-    struck += 1
-    if lock.token:  # struck between the end of the block and the first step of its exit
-        lock.release()
-say(f"struck {struck > 0}")
-hear()
-"""
-
-
-def test_signal_handlers_that_raise_at_any_moment_leave_nothing_held():
-    # Without coverage, which also keeps a lock if a handler raises during a measurement.
-    with Child(SIGNALS, COVERAGE_PROCESS_START="", COVERAGE_PROCESS_CONFIG="") as child:
-        child.expect("struck True")
-        free(locks, "a", timeout=10)
 
 
 def test_a_block_releases_what_was_acquired_again_after_a_loss():
