@@ -125,17 +125,6 @@ def test_pattern_and_limit_narrow_the_list(hold):
     assert "here" in listed("--using", "django_redis")
 
 
-def test_the_list_of_a_process(hold):
-    hold("ours")
-    holder = locks.get("ours").holder
-    with locks.semaphore("shared", 2):
-        ours = json.loads(
-            call("list", "--process", f"{holder.host}:{holder.pid}", "--format", "json")
-        )
-    assert {each["name"] for each in ours} == {"ours", "shared"}
-    assert call("list", "--process", f"{holder.host}:1") == "No active lock matches.\n"
-
-
 def test_a_list_has_trouble_first(hold, redis_server):
     for number in (3, 1, 2):
         hold(f"held:{number}")
