@@ -347,21 +347,8 @@ async def test_a_closed_idle_connection_of_an_async_client_causes_no_error():
                 cut_connections(other)
 
 
-async def test_tasks_may_share_one():
-    async with async_client() as client:
-        lock = client.lock("a", thread_local=False, lock_class=AsyncLock)
-        assert await asyncio.create_task(lock.acquire())
-        await asyncio.create_task(lock.release())
-        assert not await lock.locked()
 
 
-async def test_the_loss_of_an_async_lock():
-    async with async_client() as client:
-        with pytest.raises(LockLost):
-            async with client.lock("a", lock_class=AsyncLock):
-                await client.flushdb()
-        async with AsyncLock(client, "a", raise_on_release_error=False):
-            await client.flushdb()
 
 
 async def test_an_aborted_task_ends_with_the_loss_although_the_release_raises():
