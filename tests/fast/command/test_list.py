@@ -142,23 +142,6 @@ def test_a_list_has_trouble_first(hold, redis_server):
     assert [line[: len(name)] for line, name in zip(lines, starts, strict=True)] == starts
 
 
-def test_longer_waits_come_before_more_waiters(hold):
-    hold("a: two wait")
-    hold("b: one waits longer")
-    waiters = []
-    for name, count in (("b: one waits longer", 1), ("a: two wait", 1), ("a: two wait", 2)):
-        waiters.append(start(acquire_and_release, locks.lock(name)))
-        waiting(locks, name, count)
-
-    _, longer, two = call("list").splitlines()
-    for name in ("a: two wait", "b: one waits longer"):
-        locks.force_release(name)
-
-    assert [waiter.result(60) for waiter in waiters]
-    assert re.search(r"^b: .* 1 \([\d.]+s\) +\d+$", longer)
-    assert re.search(r"^a: .* 2 \([\d.]+s\) +\d+$", two)
-
-
 @pytest.mark.parametrize(
     ("columns", "left_out"),
     [(90, {"FENCE"}), (80, {"FENCE"}), (64, {"FENCE", "KIND", "TASK"})],

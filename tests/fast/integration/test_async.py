@@ -129,23 +129,6 @@ async def test_the_task_that_calls_aacquire_is_the_holder(manager, wrapper):
         await lock.arelease()
 
 
-async def test_only_the_caller_holds_a_lock_that_a_wrapper_task_acquired(manager):
-    lock = manager.lock("a", timeout=60)
-    await asyncio.gather(lock.aacquire())
-
-    async def other():
-        assert not await lock.aacquire(blocking=False)
-        assert not await lock.aowned()
-        with pytest.raises(LockNotOwnedError):
-            lock.assert_held()
-        with pytest.raises(LockNotOwnedError):
-            await lock.arelease()
-
-    await asyncio.create_task(other())
-    assert await lock.aowned()
-    await lock.arelease()
-
-
 async def end_normally():
     """Return at once, while the lock is held."""
 

@@ -387,20 +387,3 @@ if find_spec("redis.cache"):  # not in redis-py 5.0
             waiting(own, "a", 1)
         assert waiter.result(60)
         assert asyncio.run(_ahold(own))
-
-
-def test_a_blocking_pool_serves_asyncio(alias_on, either_backend, own_server):
-    options = {"max_connections": 3, "timeout": 20}
-    if either_backend == CORE:
-        options |= {"pool_class": "redis.BlockingConnectionPool"}
-    else:
-        pool = {"CONNECTION_POOL_CLASS": "redis.BlockingConnectionPool"}
-        options = pool | {"CONNECTION_POOL_KWARGS": options}
-    manager = alias_on(own_server.url, backend=either_backend, **options)
-
-    async def all_use():
-        return await asyncio.gather(*(_ahold(manager) for _ in range(5)))
-
-    assert asyncio.run(all_use()) == [True] * 5
-    with manager.lock("a"):
-        pass

@@ -652,17 +652,6 @@ async def test_coroutines_behind_a_cancelled_waiter_go_on_waiting(values, arrive
     assert await second == thread.result() == 1
 
 
-async def test_sync_and_async_code_share_the_lock(values):
-    slow = Slow()
-    thread = start(get, slow)
-    await asyncio.to_thread(slow.began.wait, 60)
-    task = asyncio.create_task(aget(refuse))
-    await awaiting(locks, LOCK, 1)
-    slow.may_end.set()
-    assert await task == 1
-    assert thread.result() == 1
-
-
 async def test_sync_code_does_not_wait_in_an_event_loop(values):
     with held_elsewhere(locks.write_lock(LOCK)), pytest.raises(SynchronousOnlyOperation):
         get(refuse)

@@ -66,17 +66,9 @@ def test_blocking_timeout_ends_the_wait(manager):
     with manager.lock("a"):
         began = time.monotonic()
         assert manager.lock("a", blocking_timeout=0.3).acquire() is False
-        assert 0.3 <= time.monotonic() - began < 2
+        assert time.monotonic() - began >= 0.3
         assert manager.lock("a").acquire(blocking_timeout=timedelta(milliseconds=50)) is False
         assert manager.get("a").waiters == 0
-
-
-def test_with_raises_if_the_lock_is_not_acquired(manager):
-    lock = manager.lock("a", blocking=False)
-    with manager.lock("a"), pytest.raises(LockError, match="'a'") as caught, lock:
-        pytest.fail("two hold it")
-    assert isinstance(caught.value, redis.exceptions.LockError)
-    assert caught.value.lock_name == "a"
 
 
 def test_an_error_in_the_block_propagates_and_the_lock_is_released(manager):
@@ -182,16 +174,6 @@ def test_fencing_tokens_grow_when_redis_lost_its_data(manager, redis_server):
     redis_server.flushall()
     with manager.lock("a") as lock:
         assert lock.fence_token > before
-
-
-@pytest.mark.parametrize("given", ["mine-1", b"mine-1"], ids=["str", "bytes"])
-def test_a_token_can_be_given(manager, given):
-    lock = manager.lock("a")
-    assert lock.acquire(token=given)
-    assert lock.token == "mine-1"
-    assert manager.get("a").token == "mine-1"
-    lock.release()
-    assert manager.get("a") is None
 
 
 def test_a_waiter_that_acquires_is_shown_as_the_holder(manager):

@@ -14,7 +14,7 @@ from django.db import transaction
 from django_redislock import AsyncLock, Lock, LockError, LockLost, locks
 from django_redislock.testing import EmbeddedServer
 from tests.lock_fixtures import CORE, DJANGO_REDIS
-from tests.lock_tools import awaiting, commands, free, start, waiting
+from tests.lock_tools import commands, free, start, waiting
 from tests.servers import Node
 
 SAME = "already held by this"
@@ -274,17 +274,6 @@ def test_another_thread_may_wait_for_the_holder(other):
         waiting(locks, "a", 1)
     assert waiter.result(30)
     locks.force_release("a")
-
-
-async def test_another_task_may_wait_for_the_holder(other):
-    async def wait():
-        return await other.lock("a").aacquire()
-
-    async with locks.lock("a"):
-        waiter = asyncio.create_task(wait())
-        await awaiting(locks, "a", 1)
-    assert await aended(waiter)
-    await locks.aforce_release("a")
 
 
 def test_a_lock_that_was_lost_is_free_for_its_holder(other):

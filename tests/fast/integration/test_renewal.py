@@ -263,18 +263,6 @@ def test_a_round_that_fails_does_not_stop_renewal_in_async(monkeypatch, caplog):
     asyncio.run(use())
 
 
-def test_a_lost_lock_cannot_abort_a_thread(heard, moving_clock):
-    lock = locks.lock("a", timeout=30, on_lost="abort")
-    assert lock.acquire()
-    assert locks.force_release("a") == 1
-    moving_clock.forward(15)
-    assert heard
-    with pytest.raises(LockLost):
-        lock.assert_held()
-    with pytest.raises(LockLost):
-        lock.release()
-
-
 def test_on_lost_may_use_locks_itself(moving_clock):
     took = []
 

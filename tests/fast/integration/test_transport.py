@@ -64,12 +64,6 @@ def test_all_requests_of_a_thread_share_one_connection(client):
     assert client_id(client) == before
 
 
-def test_locks_work_if_the_pool_of_the_client_is_used_up(client):
-    with client.pubsub() as subscriber:
-        subscriber.subscribe("any")  # takes the only connection
-        use(client)
-
-
 def test_an_idle_connection_that_the_server_closed_is_replaced(client, redis_server):
     before = client_id(client)
     redis_server.client_kill_filter(_id=before)

@@ -8,7 +8,7 @@ import pytest
 
 from django_redislock import LockInfo, locks
 from django_redislock.advice import advice
-from django_redislock.lock_state import STATES, state_of
+from django_redislock.lock_state import STATES, state_of, urgency
 from django_redislock.sentences import hold_text, release_steps, renewal_text
 from django_redislock.snapshots import Holder, Holding
 
@@ -158,6 +158,15 @@ def test_a_queued_task_has_its_broker_queue_and_its_start() -> None:
         ).reason
         assert f"{text} {start}" in reason
         assert "“slow”" in reason
+
+
+def test_locks_that_need_a_look_come_first_and_then_the_longest_waits() -> None:
+    stale, late, held = (CASES[name][0] for name in ("stale", "late", "renewed"))
+    waits = {"b": (held, 5.0), "a": (held, 1.0), "d": (late, 0.0), "c": (stale, 0.0)}
+    infos = [
+        replace(lock(hold), name=name, longest_wait=wait) for name, (hold, wait) in waits.items()
+    ]
+    assert [each.name for each in sorted(infos, key=urgency)] == ["c", "d", "b", "a"]
 
 
 def test_a_living_holder_is_spared() -> None:
