@@ -20,8 +20,7 @@ Events of a client
     - ``error``, with `during`, `type`, `text`, and `token` if a release failed
 
 Events of a register
-    - ``write``, with `fence` and `place`, its number. A register other than `Attempts` has a name,
-      `register`, and logs whether the write was `fenced` and `accepted`.
+    - ``write``, with `fence` and `place`, its number
 
 Events of the harness
     - ``killed``, with `client` and `dead`, the time at which it was certainly dead; ``stopped``;

@@ -54,10 +54,6 @@ SCRIPTS = {
         "record_end(history, name, kind or '', token, record, how, now_ms)",
         "redis.call('SET', KEYS[5] .. name, 'forgotten')",
     ),
-    "does not notify waiters of a release": Planted(
-        "  grant_to_waiters(lock)\n  if lock.used == 0 then",
-        "  if lock.used == 0 then",
-    ),
     "reports a valid release as not owned": Planted(
         "hand_over(lock)\nreturn 1", "hand_over(lock)\nreturn 0"
     ),

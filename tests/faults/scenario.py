@@ -74,8 +74,6 @@ class Scenario:
     may_fail: tuple[str, ...] = ()  # guarantees that do not apply
     # Types of errors that clients may raise. Errors of ownership are checked separately.
     errors: tuple[str, ...] = ()
-    # Whether no other scenario may run at the same time, because this one measures performance.
-    alone: bool = False
     # Keyword arguments of `body`, so that several scenarios can share it.
     args: Mapping[str, Any] = field(default_factory=dict)
 

@@ -6,7 +6,6 @@ import itertools
 import math
 from contextlib import closing
 from dataclasses import fields
-from functools import partial
 
 import pytest
 
@@ -14,7 +13,7 @@ from tests.tools import wait_until
 
 from .checker import Findings, check
 from .scenario import Run, Scenario, Setting
-from .scenarios import crowd, replies
+from .scenarios import replies
 from .scenarios.failovers import AT_ONCE, on_no_replica, too_late
 
 LOCK = "a"
@@ -360,41 +359,24 @@ def test_a_planted_fault_is_found(found, fault):
     assert fault or len(at_lock) == 1
 
 
-# Planted faults that only one scenario finds
+# A planted fault that only one scenario finds
 
 
 @pytest.mark.xdist_group("planted")
-@pytest.mark.parametrize(
-    ("fault", "body", "runs", "finds"),
-    [
-        ("counts leases from the reply", replies.hold_up, 2 * len(replies.WAYS), "overlaps"),
-        (
-            "does not notify waiters of a release",
-            partial(crowd.take_turns, seconds=0.5, first=crowd.SLOW_HEARTBEATS),
-            1,
-            "waits_in_vain",
-        ),
-    ],
-)
-def test_a_scenario_finds_a_planted_fault(monkeypatch, fault, body, runs, finds):
+def test_leases_that_count_from_the_reply_are_found(monkeypatch):
     client_of = Run.client_of
 
     def client_with_the_fault(*args):
         client = client_of(*args)
-        assert client.ask("tests.faults.planted:plant", fault=fault)
+        assert client.ask("tests.faults.planted:plant", fault="counts leases from the reply")
         return client
 
     monkeypatch.setattr(Run, "client_of", client_with_the_fault)
     monkeypatch.setattr(replies, "LATE", (0.5, 0.7))  # the lease lasts until then
-    monkeypatch.setattr(crowd, "WAITERS", 3)
-    at_once = finds == "waits_in_vain"
-    scenario = Scenario(0, "planted faults", body, runs=runs, short=runs, at_once=at_once)
+    runs = 2 * len(replies.WAYS)
+    scenario = Scenario(0, "planted faults", replies.hold_up, runs=runs, short=runs)
     with closing(Setting(scenario, seed=1, short=True, make="valkey-9.1")) as setting:
-        findings, verdict = setting.run_and_check()
-    found = getattr(verdict if at_once else findings, finds)
-    assert found
-    if finds == "overlaps":
-        late = {
-            replies.WAYS[int(text.split()[1].rstrip(":")) % len(replies.WAYS)] for text in found
-        }
-        assert late >= {replies.Scene.acquisition, replies.Scene.extension, replies.Scene.renewal}
+        findings, _ = setting.run_and_check()
+    numbers = [int(text.split()[1].rstrip(":")) for text in findings.overlaps]
+    late = {replies.WAYS[number % len(replies.WAYS)] for number in numbers}
+    assert late >= {replies.Scene.acquisition, replies.Scene.extension, replies.Scene.renewal}
