@@ -9,7 +9,6 @@ import uuid
 
 import pytest
 import redis
-from django.db import transaction
 
 from django_redislock import locks
 from testproject.settings import redis_database
@@ -172,17 +171,3 @@ def test_a_task_that_is_revoked_behind_a_busy_pool(workers, narrow, run, other_r
     other_run.go()
     assert outcome(blocking) == "ran"
     assert f"ran {first.id}" not in run.notes()
-
-
-@pytest.mark.django_db(transaction=True)
-def test_a_message_that_is_sent_on_commit_and_rolled_back(workers, run):
-    worker = workers["current"]
-    with transaction.atomic():
-        worker.send(tasks.on_commit, run.id)
-        assert locks.get(f"ended:{run.id}").ttl <= 60
-        transaction.set_rollback(True)
-    wait_until(lambda: locks.get(f"ended:{run.id}") is None, timeout=WITHIN)
-    with transaction.atomic():
-        worker.send(tasks.on_commit, run.id)
-    run.wait_for("ran")
-    wait_until(lambda: locks.get(f"ended:{run.id}") is None, timeout=5)
