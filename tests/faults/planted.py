@@ -1,4 +1,4 @@
-"""Faults that are planted into the package in client processes, for the checker to find."""
+"""Faults that are planted into the package in client processes."""
 
 from dataclasses import dataclass, replace
 from hashlib import sha1

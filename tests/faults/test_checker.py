@@ -1,6 +1,4 @@
-"""The checker finds violations in hand-written histories, and in locks with planted faults that
-real clients use.
-"""
+"""The checker finds violations in hand-written histories."""
 
 import itertools
 import math
@@ -8,8 +6,6 @@ from contextlib import closing
 from dataclasses import fields
 
 import pytest
-
-from tests.tools import wait_until
 
 from .checker import Findings, check
 from .scenario import Run, Scenario, Setting
@@ -286,80 +282,7 @@ def test_a_late_report_of_a_loss_is_found(events, late):
     assert bool(list(too_late(check([*held, *changes])))) == late
 
 
-# Planted faults, each in its own lock, in one scenario
-
-OF_THE_JUDGE = "stale", "stale_without_fence", "refused_in_turn", "waits_in_vain"
-
-FINDS = {
-    "": "stale_without_fence",
-    "releases without comparing tokens": "overlaps",
-    "neither renews nor detects the loss": "overlaps",
-    "admits the last waiter first": "overtakings",
-    "uses one fencing token for all holders": "stale",
-    "waits without heartbeats": "waits_in_vain",
-    "leaves a key behind": "leftovers",
-    "reports a valid release as not owned": "not_owned",
-}
-
-
-@pytest.fixture(scope="module")
-def found():
-    runs = len(FINDS)
-    scenario = Scenario(0, "planted faults", planted_faults, runs=runs, short=runs)
-    with closing(Setting(scenario, seed=1, short=True, make="valkey-9.1")) as setting:
-        findings, verdict = setting.run_and_check()
-        assert setting.troubles == {}
-        yield {name: getattr(findings, name) for name in WRONG} | {
-            name: getattr(verdict, name) for name in OF_THE_JUDGE
-        }
-
-
-def planted_faults(setting: Setting) -> None:
-    """A client is stopped between its check of the lock and its write, for longer than its lease.
-    One of two waiters acquires the lock and writes. Then the first client resumes and releases."""
-    setting.settled_within = 5
-    node, crew = setting.node(), setting.crew()
-    faults = list(FINDS)
-
-    def body(run: Run) -> None:
-        late, *others = [run.client(crew, f"client {number}", node.url) for number in range(3)]
-        fault = faults[run.number - 1]
-        for client in (late, *others):
-            assert not fault or client.ask("tests.faults.planted:plant", fault=fault)
-        late.ask("acquire", lock=run.lock, timeout=2)
-        for client in others:
-            client.start("acquire", lock=run.lock)
-            client.wait_for("queued")
-        late.start("write", lock=run.lock, between="stop")
-        late.stops_itself()
-        first = wait_until(
-            lambda: next((each for each in others if each.has_answered()), None), timeout=20
-        )
-        [second] = {*others} - {first}
-        first.answer()
-        first.ask("write", lock=run.lock)
-        late.resume()
-        late.answer()
-        late.ask("check", lock=run.lock)
-        late.ask("release", lock=run.lock)
-        second.has_answered(1)  # it should not, yet
-        first.ask("release", lock=run.lock)
-        second.answer()
-        second.ask("release", lock=run.lock)
-
-    setting.each(body, lanes=len(FINDS))
-
-
-@pytest.mark.xdist_group("planted")
-@pytest.mark.parametrize("fault", FINDS)
-def test_a_planted_fault_is_found(found, fault):
-    lock = f"run {[*FINDS].index(fault) + 1}"
-    at_lock = {name for name, texts in found.items() if any(lock in text for text in texts)}
-    assert FINDS[fault] in at_lock
-    assert fault or len(at_lock) == 1
-
-
-# A planted fault that only one scenario finds
+# A planted fault that only this scenario finds. `test_planted.py` has the others
 
 
 @pytest.mark.xdist_group("planted")
