@@ -269,7 +269,7 @@ def test_the_dashboard_refreshes_itself_and_stays_as_it_is(tab: Tab, viewer, hol
 
 
 def test_durations_count_between_two_refreshes(tab: Tab, viewer, hold, redis_server) -> None:
-    hold("short", timeout=2, auto_renewal=False)
+    hold("short", timeout=5, auto_renewal=False)
     hold("renewed", timeout=50)
     acquired_before(redis_server, "renewed", seconds=15)
     hold("invoice:42", timeout=60, auto_renewal=False)
@@ -286,8 +286,8 @@ def test_durations_count_between_two_refreshes(tab: Tab, viewer, hold, redis_ser
     age = row.find_element(By.CSS_SELECTOR, "[data-age]")
     assert float(left.text.rstrip("s")) < value - 1
     assert float(age.text.rstrip("s")) > 1
-    assert re.fullmatch(r"renewed [1-9]\.\ds ago", state.text)
-    tab.wait_for_text("0.0s of 2.0s")
+    assert re.fullmatch(r"renewed (?!0\.)[\d.]+s ago", state.text)
+    tab.wait_for_text("0.0s of 5.0s")
 
 
 def test_refresh_waits_while_text_is_selected(tab: Tab, viewer, hold) -> None:

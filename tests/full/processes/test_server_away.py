@@ -20,7 +20,7 @@ def test_an_unresponsive_server_is_an_error_after_the_timeout(alias_on, own_serv
     own_locks = alias_on(own_server.url, **options)
     with own_locks.lock("warm"):
         pass
-    with hanging(own_server), within(2), pytest.raises(TimeoutError):
+    with hanging(own_server), within(4), pytest.raises(TimeoutError):
         own_locks.lock("a", timeout=60).acquire(blocking_timeout=1)
     # The server may still read the request. A lock that is granted then is released.
     free(own_locks, "a")
@@ -57,6 +57,6 @@ def test_a_loss_is_reported_while_the_server_does_not_respond(alias_on, own_serv
     lock = own_locks.lock("a", timeout=1.5, on_lost=lambda lock: reported.set())
     assert lock.acquire()
     with hanging(own_server):
-        assert reported.wait(4)
+        assert reported.wait(60)
     with pytest.raises(LockLost):
         lock.release()

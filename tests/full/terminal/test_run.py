@@ -141,7 +141,7 @@ def test_a_command_that_does_not_end_is_killed():
 
         assert run.wait() == 75
         assert time.monotonic() - terminated > 0.3
-        assert time.monotonic() - began < 10
+        assert time.monotonic() - began < 60
         gone(pid)
 
 

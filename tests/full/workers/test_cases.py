@@ -33,10 +33,10 @@ BY_PARENT = "released by the worker"
 
 BY_ONE_OF_THEM = "released by the pool process or the worker"
 
-LIMIT = 1
+LIMIT = 2
 """Both time limits, in seconds."""
 
-EXPIRES = 1
+EXPIRES = 2
 """In seconds."""
 
 

@@ -57,7 +57,7 @@ def test_a_retry_that_conflicts_with_its_own_first_execution_is_not_skipped(work
 
 
 def test_a_newer_task_replaces_a_queued_one(worker, run):
-    first = worker.send(tasks.replacing, run.id, countdown=2)
+    first = worker.send(tasks.replacing, run.id, countdown=60)
     second = worker.send(tasks.replacing, run.id)
     assert isinstance(outcome(first), TaskRevokedError)
     assert run.notes("replaced") == [f"replaced {first.id} by {second.id}"]
