@@ -376,7 +376,7 @@ def _late(scenario: Scenario, runs: int, found: checker.Findings, did: Verdict) 
         for each in found.errors
         if each["type"] not in expected
     ]
-    if scenario.at_once and scenario.is_exclusive:
+    if scenario.at_once:
         # With the short leases of the others, a busy machine may pause a holder for too long.
         yield from _cases("overlaps in fact, without a pause", did.overlaps)
     yield from _cases("left behind", found.leftovers)
