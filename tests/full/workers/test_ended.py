@@ -4,7 +4,6 @@ import base64
 import contextlib
 import gc
 import json
-import time
 import uuid
 
 import pytest
@@ -12,7 +11,7 @@ import redis
 
 from django_redislock import locks
 from testproject.settings import redis_database
-from tests.celery_worker import MARKS, Worker, outcome
+from tests.celery_worker import FREE_WITHIN, MARKS, Worker, outcome
 from tests.tools import wait_until
 
 from . import ended_app as tasks
@@ -21,9 +20,6 @@ from .ended_app import MODES
 pytestmark = [*MARKS, pytest.mark.timeout(300)]
 
 RELEASES = ("current", "undecorated", "renamed", "foreign")
-
-WITHIN = 2
-"""Seconds until the next task has run."""
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +58,7 @@ def held(run):
 
 
 def freed(run):
-    wait_until(lambda: not held(run), timeout=WITHIN)
+    wait_until(lambda: not held(run), timeout=FREE_WITHIN)
 
 
 @pytest.fixture
@@ -72,16 +68,16 @@ def broker():
 
 
 def next_runs(task, worker, run, first_id=None):
-    """Send the next task, again and again for two seconds, and check that it runs."""
-    until = time.monotonic() + WITHIN
-    while True:
+    """Send the next task until it is not refused, and check that it runs."""
+
+    def sent():
         result = worker.send(task, run.id)
-        if result.id != first_id or time.monotonic() > until:
-            break
-    assert result.id != first_id
+        return result.id != first_id and result
+
+    result = wait_until(sent, timeout=FREE_WITHIN)
     assert outcome(result) == "ran"
     assert f"ran {result.id}" in run.notes()
-    wait_until(lambda: not held(run), timeout=10)
+    freed(run)
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -82,14 +82,6 @@ def send(worker, task, run, *numbers, customer="a", **options):
     return [worker.send(task, run.id, customer, number, **options) for number in numbers]
 
 
-def test_tasks_run_in_the_order_of_their_sending(worker, run):
-    results = send(worker, tasks.numbered, run, *range(30))
-    assert [outcome(each) for each in results] == [*range(30)]
-    assert begun(run) == {"a": [*range(30)]}
-    assert {text.split()[3] for text in run.notes("begin")} == {"1"}
-    assert is_free(run)
-
-
 def test_a_limit_lets_two_run(worker, run):
     results = [worker.send(tasks.two, run.id, "a", number, 0.02) for number in range(20)]
     assert [outcome(each) for each in results] == [*range(20)]
@@ -165,9 +157,8 @@ def test_a_killed_pool_process_passes_the_lock_on(worker, run):
     first, second = send(worker, tasks.waiting, run, 1, 2)
     [text] = run.wait_for("begin")
     worker.kill_child(int(text.split()[3]), first.id)
-    killed = time.monotonic()
+    worker.wait_for_log(first.id, "Lock released for dead process")
     run.wait_for("begin", 2)
-    assert time.monotonic() - killed < 5
     go(run, 2)
     assert outcome(second) == 2
 
