@@ -277,7 +277,7 @@ def test_history_shows_how_holds_ended(hold, viewer):
 
 
 def test_timeline_shows_wait_and_hold_one_after_the_other(two_holds, viewer):
-    two_holds("x", 0.1)
+    two_holds("x")
 
     chart = charts_of(lock_page(viewer, "x"))[TIMELINE]
 
