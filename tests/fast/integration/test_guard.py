@@ -32,7 +32,7 @@ arequests = AsyncRequestFactory()
 
 @pytest.fixture(autouse=True)
 def connections_of_other_tests(monkeypatch):
-    """Leave those to databases and caches alone when a response is closed, as the test client does.
+    """Leave them alone when a response is closed, as the test client does.
 
     One of the cache libraries that other tests use has an async receiver. With it, no event loop
     can close a response.
