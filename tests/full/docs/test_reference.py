@@ -237,3 +237,12 @@ def test_each_log_message_is_documented() -> None:
     table = first_cells("production/troubleshooting.md", "### Errors", "### Other loggers")
     documented = {message.partition(":")[0] for message in table}
     assert documented == logged - {"%s"} | {"Task skipped", "Call skipped"}
+
+
+@pytest.mark.parametrize("word", ["AWS", "ElastiCache", "Azure", "GCP", "Heroku", "Upstash"])
+def test_readers_who_search_for_their_provider_find_the_page_about_managed_servers(
+    word: str,
+) -> None:
+    page = (ROOT / "docs" / "how-to" / "managed-redis.md").read_text()
+    visible = re.sub(r"\]\([^)]+\)", "]", page)  # The search does not index addresses.
+    assert re.search(rf"\b{word}\b", visible)
