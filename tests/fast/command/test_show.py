@@ -27,9 +27,9 @@ def test_show_of_a_renewed_lock(hold):
     assert re.fullmatch(rf"invoice:42 \(mutex\): held, \S+:{os.getpid()} for [\d.]+s", first)
     assert lines[0] == "In use: releasing is not safe."
     assert lines[1].startswith("The process of the holder was running ")
-    assert re.fullmatch(rf"Holder \S+:{os.getpid()}", lines[3])
-    assert f"  fence     {lock.fence_token}" in lines
-    assert '  metadata  {"customer": "c-1"}' in lines
+    assert re.fullmatch(rf"Holder \S+:{os.getpid()}: held", lines[3])
+    assert f"  Fencing token {lock.fence_token}" in lines
+    assert '  Metadata      {"customer": "c-1"}' in lines
     assert lock.token not in done.stdout
 
 
@@ -43,7 +43,7 @@ def test_show_says_in_english_that_a_renewal_is_overdue(redis_server, hold, sett
 
     assert re.search(r"^Renewal overdue for 5\.\ds: check the process first\.$", late, re.M)
     assert "last renewed 35s ago, and its renewal was due every 30s. The holder may be" in late
-    assert "left, not renewed yet\n" in late
+    assert "  Renewed " not in late
     assert re.search("^late +late ", call("list"), re.M)
     overdue = r"stuck \(mutex\): stale, \S+ for 1m 00s\nRenewal overdue for 30s: "
     assert re.match(overdue, stuck)
@@ -74,9 +74,7 @@ def test_show_of_a_lock_whose_renewal_starts_later(redis_server, hold):
     later = call("show", "daily")
 
     assert "Renewal starts later: not known whether releasing is safe." in first
-    assert re.search("s of 1m 00s left, renewal starts later$", first, re.M)
     assert "Renewed before: check the process first." in later
-    assert re.search("s of 1m 00s left, renewed before$", later, re.M)
 
 
 def test_show_of_a_lock_whose_lease_was_extended(hold):
@@ -84,9 +82,8 @@ def test_show_of_a_lock_whose_lease_was_extended(hold):
     text = call("show", "daily")
     assert text.startswith("daily (mutex): held (no renewal), ")
     assert "\nExtended: not known whether releasing is safe.\n" in text
-    assert re.search("s of 30s left, extended$", text, re.M)
     hold("once", auto_renewal=False).extend(60)
-    assert re.search("left, not renewed$", call("show", "once"), re.M)
+    assert "\nAutomatic renewal is off" in call("show", "once")
 
 
 def test_show_has_all_holders_and_the_queue_in_its_order(nothing_left_behind):
@@ -101,9 +98,9 @@ def test_show_has_all_holders_and_the_queue_in_its_order(nothing_left_behind):
     assert (first.result(60), second.result(60)) == (True, True)
     assert text.startswith("export (semaphore): held\n")
     assert text.count("\nHolder ") == 2
-    assert "2 waiters, the first for " in text
-    assert text.count("  weight    1 of 2") == 2
-    table = on_terminal.partition("\nWAITS FOR")[2].splitlines()
+    assert "\n2 waiters\n" in text
+    assert text.count("  Weight        1/2\n") == 2
+    table = on_terminal.partition("\nPOSITION")[2].splitlines()
     assert max(map(len, table[1:3])) <= 60
     assert [waiter["weight"] for waiter in known["queue"]] == [1, 2]
     assert known["queue"][0]["metadata"] == {"n": 2}
@@ -115,7 +112,7 @@ def test_a_holder_that_renews_decides_the_state_of_a_lock(nothing_left_behind):
         shown, listed, fence = call("show", "export"), call("list"), renewed.fence_token
 
     assert shown.startswith("export (semaphore): held\nIn use: releasing is not safe.\n")
-    assert re.search(rf"^export +held +semaphore .* {fence}$", listed, re.M)
+    assert re.search(rf"^export +held .* semaphore +{fence}$", listed, re.M)
 
 
 def test_show_of_readers_and_writers(nothing_left_behind):
@@ -129,9 +126,10 @@ def test_show_of_readers_and_writers(nothing_left_behind):
     with locks.write_lock("prices"):
         written = call("show", "prices")
 
-    assert "\n  access    reads\n" in read
-    assert re.search(r"\nWAITS FOR +WAITER +TASK +ACCESS +METADATA\n.* writes .*\n.* reads ", read)
-    assert "\n  access    writes\n" in written
+    assert "\n  Access        reads\n" in read
+    header = r"\nPOSITION +WAITS FOR +WAITER +TASK +ACCESS +METADATA"
+    assert re.search(rf"{header}\n1 .* writes .*\n2 .* reads ", read)
+    assert "\n  Access        writes\n" in written
     assert "1000000" not in read + written
 
 
@@ -154,7 +152,7 @@ def test_show_of_a_queued_task(hold):
     assert state == "queued"
     assert re.match(r"sync:7 \(mutex\): queued for [\d.]+s, sent by \S+\nQueued: the task", shown)
     assert "\nThe task was sent by " in shown
-    sender = r"\nSender \S+\n  task      sync \[id-1\]\n  sent      \S+ \S+\n  queued    "
+    sender = r"\nSender \S+: queued\n  Task +sync \[id-1\]\n  Since +\S+ \S+, \S+ ago\n"
     assert re.search(sender, shown)
     assert "It is in the broker queue “slow”. The queue lock expires in 1m " in shown
     assert "\nNext: Check that the message of the task is still in the broker, and" in shown
@@ -184,7 +182,7 @@ def test_show_ends_with_the_next_step(hold, redis_server):
 
     host, pid = locks.get("alive").holder.host, os.getpid()
     exists = f"\nNext: To see whether the process exists, run on {host}: ps -p {pid}\n"
-    assert f"\nNobody waits. No earlier event is recorded.\n{exists}{STALE.release}\n" in stuck
+    assert f"\n0 waiters\n{exists}{STALE.release}\n" in stuck
     assert stuck.endswith(
         "\nIf the process is gone, run: manage.py locks release 'it'\"'\"'s stuck'\n"
     )
