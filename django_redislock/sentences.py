@@ -103,7 +103,7 @@ def holder_facts(
         "left": short_duration(holding.ttl),
         "renewed": short_duration(holding.since_renewal),
     }
-    facts: dict[object, str] = {
+    facts: dict[Any, str] = {
         role: holder_text(holding),
         pgettext("of a lock", "Task"): task_text(holding),
         since: _("%(acquired)s, %(age)s ago") % values,
