@@ -7,7 +7,8 @@ import pytest
 from django_redislock import LockError, LockLost, locks
 from django_redislock.engine import protocol
 from django_redislock.engine.runners import run
-from tests.lock_tools import commands, free, start
+from tests.lock_tools import free, start
+from tests.round_trips import RoundTrips
 
 
 def test_a_reader_that_acquires_the_write_lock_gets_an_error():
@@ -24,20 +25,20 @@ def test_one_name_is_of_one_kind_while_it_is_held():
         locks.lock("x").acquire()
 
 
-def test_reentry_sends_no_request(redis_server):
+def test_reentry_sends_no_request():
     def nested(depth):
         with locks.lock("a", reentrant=True) as lock:
             assert lock.owned()
             return lock.fence_token if depth == 0 else nested(depth - 1)
 
     with locks.lock("a", reentrant=True) as lock:
-        with commands(redis_server) as called:
+        with RoundTrips(of_this_thread=True) as made:
             inner = locks.lock("a", reentrant=True)
             assert inner.acquire()
             assert lock.acquire()
             lock.release()
             inner.release()
-        assert not called
+        assert made.count == 0
         assert nested(3) == lock.fence_token
         assert lock.owned()
         assert start(locks.lock("a", reentrant=True, blocking=False).acquire).result(60) is False

@@ -69,7 +69,7 @@ def test_locks_and_caches_use_the_embedded_server(redis_server) -> None:
         with locks.lock(NAME):
             assert any(NAME in str(key) for key in there.scan_iter())
         assert cache.get("a") == caches["django_redis"].get("a") == 1
-        assert locks.ping() < 2
+        assert locks.ping() > 0
         with held_elsewhere(NAME):
             assert not locks.lock(NAME).acquire(blocking_timeout=0.05)
         assert {event.outcome for event in locks.history()} == {"released", "refused"}
