@@ -282,7 +282,7 @@ def test_a_lock_whose_thread_ended_is_left_to_expire(heard, moving_clock):
     lock = locks.lock("a", timeout=30)
     assert start(lock.acquire).result(60)
     book = thread_renewer(lock._server())
-    wait_until(lambda: not any(should_renew(lease) for lease in book._watched()))
+    wait_until(lambda: not any(should_renew(lease) for lease in book.watched()))
     moving_clock.forward(15)
     assert book.seconds_to_next() > 5  # until it expires, it costs no work
     moving_clock.forward(16)
