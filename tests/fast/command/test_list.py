@@ -12,8 +12,9 @@ from django_redislock.management.formatting import HEADER
 from django_redislock.management.output import width
 from django_redislock.management.subcommands import list as list_command
 from tests.commands import call, call_on_terminal, run, run_process
-from tests.lock_tools import commands, start, waiting
+from tests.lock_tools import start, waiting
 from tests.pages import postpone
+from tests.round_trips import RoundTrips
 
 from .conftest import acquire_and_release, facts, held_by_task
 
@@ -180,20 +181,19 @@ def test_an_ascii_stream_gets_ascii(hold):
 
 
 def test_listing_asks_no_more_of_a_server_that_is_full(hold, redis_server):
-    def called():
-        with commands(redis_server) as counts:
+    def asked():
+        with RoundTrips(of_this_thread=True) as made:
             call("list")
-        return {name: count for name, count in counts.items() if count}
+        return made.count
 
     hold("x")
     call("list")
-    before = called()
+    before = asked()
     with redis_server.pipeline(transaction=False) as pipe:
         for number in range(2000):
             pipe.set(f"unrelated:{number}", "x")
         pipe.execute()
-    after = called()
+    after = asked()
     redis_server.flushdb()
 
-    assert before == after
-    assert not {"keys", "scan"} & before.keys()
+    assert before == after > 0

@@ -123,7 +123,7 @@ def test_a_released_holder_keeps_working_after_it_has_noticed():
     """This is what the command and the admin say about a release."""
     steps: list[bool] = []
     leave = Event()
-    lock = locks.lock("x", timeout=0.9)
+    lock = locks.lock("x", timeout=1.5)
 
     def work():
         with lock:
