@@ -226,7 +226,7 @@ def test_each_drawing_has_its_figures_as_a_table(hold, viewer):
 def test_the_most_contended_come_first(hold, wait, two_holds, viewer, monkeypatch):
     monkeypatch.setattr(dashboard, "MAX_CONTENDED", 4)
     hold("undisturbed").release()
-    two_holds("short")
+    two_holds("short", longer=100)
     two_holds("long", longer=600)
     hold("refused")
     assert not locks.lock("refused").acquire(blocking=False)
