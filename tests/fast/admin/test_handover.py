@@ -44,7 +44,6 @@ def waiter(hold, monkeypatch) -> Iterator[Child]:
         first.release()
         assert locks.get("x").holder.pid == child.pid
         yield child
-        child.process.send_signal(signal.SIGCONT)
     locks.force_release("x")
 
 
