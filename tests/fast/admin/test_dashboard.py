@@ -180,8 +180,8 @@ def test_window_can_be_chosen(hold, viewer, redis_server, minutes, shown):
 
 def test_the_most_contended_come_first(hold, wait, two_holds, viewer, monkeypatch):
     hold("undisturbed").release()
-    two_holds("short", 0.05)
-    two_holds("long", 0.4)
+    two_holds("short")
+    two_holds("long", longer=600)
     hold("refused")
     assert not locks.lock("refused").acquire(blocking=False)
     hold("waited for")
