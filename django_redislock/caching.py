@@ -2,7 +2,7 @@
 
 import math
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial, update_wrapper
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, cast, overload
 
@@ -65,6 +65,23 @@ async def aget_or_set(wanted: Wanted) -> Any:
     if found and found.is_fresh:
         return found.value
     return await Miss(AsyncCalls(), wanted).get(found, failure)
+
+
+class KeyTemplate(Template):
+    """A key with fields that get their values from the arguments of a call.
+
+    An attribute or item that is None is refused, because all calls without the value would share
+    a result. All anonymous users would, for example. An argument that is None is a value.
+    """
+
+    def _value_of(self, field: str, values: Mapping[str, Any]) -> Any:
+        value = super()._value_of(field, values)
+        if value is None and field not in values:
+            raise ValueError(
+                f"{{{field}}} is None, so calls that lack it would share a result. To allow that, "
+                "use a function that returns the key."
+            )
+        return value
 
 
 class CachedFunction(Generic[P, R]):
@@ -184,7 +201,7 @@ def _key_of_call(
     """Return a function that returns the key for the args and kwargs of a call."""
     if isinstance(key, str):
         signature = signature_of(function)
-        template = Template(key, signature, "key")
+        template = KeyTemplate(key, signature, "key")
         if signature.parameters and not template.has_fields:
             parameters = ", ".join(signature.parameters)
             raise ImproperlyConfigured(

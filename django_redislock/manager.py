@@ -294,7 +294,8 @@ class LockManager:
         computes and stores the value, and the others get it as soon as it is stored. None is a
         value. An exception of `default` is raised in its caller and not stored, and then the next
         waiter computes. If the lock was lost during the computation, the value is returned and not
-        stored. If Redis is unreachable, the value is computed without a lock.
+        stored. If Redis is unreachable, or a wait would block a running event loop, the value is
+        computed without a lock.
 
         Args:
             key: The key in the cache.
@@ -379,6 +380,8 @@ class LockManager:
         Raises:
             django.core.exceptions.ImproperlyConfigured: The key has a field that is not a
                 parameter of the function, or no field although the function has parameters.
+
+        A call raises `ValueError` if a field is missing, or is an attribute or item that is None.
         """
 
         def decorate(function: Callable[P, R]) -> CachedFunction[P, R]:
