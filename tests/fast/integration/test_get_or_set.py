@@ -223,7 +223,7 @@ def test_waiters_do_not_hold_the_lock_one_after_another_after_a_failed_computati
         second.may_end.set()
         results = [each.exception() or each.result() for each in callers]
     assert results.count(1) == 19
-    assert acquired.count(LOCK) < 10  # it is 4 if no thread is late
+    assert acquired.count(LOCK) < 15  # it is 4 if no thread is late
 
 
 @pytest.mark.parametrize("error", [ZeroDivisionError, KeyboardInterrupt])
@@ -313,14 +313,6 @@ def test_a_computation_can_take_longer_than_its_lease(values, arrived):
     renewed(locks, LOCK, times=3)
     slow.may_end.set()
     assert [each.result() for each in callers] == [1, 1, 1]
-
-
-def test_many_keys_at_once_need_few_connections(own_locks):
-    def ask(number):
-        return own_locks.get_or_set(f"key:{number % 20}", lambda: number % 20, 60, cache="own")
-
-    callers = [start(ask, number) for number in range(100)]
-    assert [each.result() for each in callers] == [number % 20 for number in range(100)]
 
 
 def test_the_lease_is_that_of_the_lock(values):
