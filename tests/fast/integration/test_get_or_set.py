@@ -1,27 +1,29 @@
 """locks.get_or_set(): one caller computes a value, and the others wait for it."""
 
 import asyncio
+import itertools
+import sys
 import threading
 import time
 import zlib
 from contextlib import ExitStack
+from contextvars import copy_context
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 from asgiref.sync import async_to_sync, sync_to_async
 from django.core.cache import caches
-from django.core.exceptions import SynchronousOnlyOperation
 from django.core.management import call_command
 from django.db import connection, transaction
 from redis.exceptions import NoPermissionError
 
 from django_redislock import LockError, LockNotAcquired, cache_miss, locks
+from django_redislock.engine import protocol
 from django_redislock.signals import lock_acquired, lock_refused
 from django_redislock.testing import held_elsewhere, lose
 from tests.lock_tools import (
     awaiting,
-    commands,
     free,
     hanging,
     listening,
@@ -30,6 +32,7 @@ from tests.lock_tools import (
     waiting,
     within,
 )
+from tests.round_trips import RoundTrips
 from tests.servers.memcached import memcached
 from tests.tools import Child, wait_until
 
@@ -99,11 +102,11 @@ def arrived():
 # A hit
 
 
-def test_a_hit_costs_one_get_of_the_cache_and_no_lock(redis_server):
+def test_a_hit_costs_one_get_of_the_cache_and_no_lock():
     assert locks.get_or_set("hit", lambda: [1, 2], 60) == [1, 2]
-    with commands(redis_server) as called:
+    with RoundTrips(of_this_thread=True) as made:
         assert locks.get_or_set("hit", refuse, 60) == [1, 2]
-    assert called == {"get": 1}
+    assert made.count == 1
     caches["default"].delete("hit")
 
 
@@ -223,7 +226,7 @@ def test_waiters_do_not_hold_the_lock_one_after_another_after_a_failed_computati
     assert acquired.count(LOCK) < 10  # it is 4 if no thread is late
 
 
-@pytest.mark.parametrize("error", [ZeroDivisionError, KeyboardInterrupt, StopIteration])
+@pytest.mark.parametrize("error", [ZeroDivisionError, KeyboardInterrupt])
 def test_an_exception_of_the_computation_releases_the_lock(values, error):
     def fail():
         raise error
@@ -232,6 +235,48 @@ def test_an_exception_of_the_computation_releases_the_lock(values, error):
         get(fail)
     assert locks.get(LOCK) is None
     assert get(lambda: 1) == 1
+
+
+@pytest.mark.filterwarnings("ignore:coroutine 'Miss.get' was never awaited:RuntimeWarning")
+def test_an_interrupt_before_any_line_releases_the_lock(values):
+    def step(line):
+        if not interrupted_before(line):
+            return False
+        assert locks.get(LOCK) is None
+        values.clear()
+        assert get(lambda: "again") == "again"
+        values.clear()
+        return True
+
+    lines = itertools.count(1)
+    while copy_context().run(step, next(lines)):
+        pass
+    assert next(lines) > 20
+
+
+def interrupted_before(number):
+    """Interrupt a call before one of the lines that it runs in the module. Return whether it runs
+    so many."""
+    lines = 0
+
+    def trace(frame, event, about):
+        nonlocal lines
+        if frame.f_code.co_filename != cache_miss.__file__:
+            return None
+        lines += event == "line"
+        if lines == number:
+            raise KeyboardInterrupt
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        get(lambda: 1, stale=60)
+    except KeyboardInterrupt:
+        return True
+    finally:
+        sys.settrace(before)
+    return False
 
 
 def test_a_value_that_cannot_be_stored_is_an_error_and_releases_the_lock(values):
@@ -340,6 +385,16 @@ def test_a_computation_can_ask_for_other_values(values):
         return get(lambda: 1, version=2) + locks.get_or_set("inner", lambda: 2, 60, cache="values")
 
     assert get(outer) == 3
+
+
+def stop():
+    raise StopIteration("the end")
+
+
+def test_an_iterator_that_is_at_its_end_is_an_error(values):
+    with pytest.raises(RuntimeError, match="StopIteration"):
+        get(stop)
+    assert locks.get(LOCK) is None
 
 
 # An expired value
@@ -502,6 +557,31 @@ def test_a_redis_that_hangs_delays_a_value_for_a_bounded_time(
             assert own_locks.get_or_set("rates", compute, 60, cache=alias) == "computed"
 
 
+@pytest.mark.parametrize("method", ["get_or_set", "aget_or_set"])
+@pytest.mark.parametrize("hangs", ["before", "during"])
+def test_a_redis_that_hangs_hardly_delays_a_caller_with_a_stale_value(
+    values, alias_on, own_server, moving_time, monkeypatch, method, hangs
+):
+    """Without a stale value, it would wait for a reply for a minute."""
+    monkeypatch.setattr(protocol, "REPLY_TIMEOUT_SECONDS", 60)
+    own_locks = alias_on(own_server.url, socket_timeout=60)
+    own_locks.get_or_set("rates", lambda: "old", 10, cache="values", stale=60)
+    moving_time[0] = 11
+    with ExitStack() as stack:
+
+        def compute():
+            stack.enter_context(hanging(own_server))
+            return "new"
+
+        ask = getattr(own_locks, method)
+        ask = async_to_sync(ask) if method == "aget_or_set" else ask
+        if hangs == "before":
+            compute()
+        with within(30):
+            found = ask("rates", compute, 10, cache="values", stale=60)
+    assert found == ("old" if hangs == "before" else "new")
+
+
 def test_an_error_of_the_computation_is_not_taken_for_an_outage(values):
     runs = []
 
@@ -652,9 +732,13 @@ async def test_coroutines_behind_a_cancelled_waiter_go_on_waiting(values, arrive
     assert await second == thread.result() == 1
 
 
-async def test_sync_code_does_not_wait_in_an_event_loop(values):
-    with held_elsewhere(locks.write_lock(LOCK)), pytest.raises(SynchronousOnlyOperation):
-        get(refuse)
+async def test_sync_code_in_an_event_loop_computes_instead_of_waiting(values, caplog):
+    with held_elsewhere(locks.write_lock(LOCK)):
+        assert get(lambda: "computed", blocking_timeout=60) == "computed"
+    assert "without a lock: key='rates' error=A wait would block the running event loop" in (
+        caplog.text
+    )
+    assert get(refuse) == "computed"
 
 
 # Memcached
