@@ -21,6 +21,21 @@ def at_once(*coroutines):
     return asyncio.run(run())
 
 
+def refused_while_one_runs(*works):
+    """Call the functions at the same time. Those that run end when another call has ended."""
+
+    async def run():
+        may_end = asyncio.Event()
+        for work in works:
+            work.may_end = may_end
+        calls = [asyncio.ensure_future(work(1)) for work in works]
+        await asyncio.wait(calls, return_when=asyncio.FIRST_COMPLETED)
+        may_end.set()
+        return await asyncio.gather(*calls, return_exceptions=True)
+
+    return asyncio.run(run())
+
+
 class TestCoroutineFunction:
     @pytest.fixture
     def make(self, name):
@@ -32,12 +47,16 @@ class TestCoroutineFunction:
                 running.append(number)
                 most.append(len(running))
                 assert current_lock().name == f"{name}:{number}"
-                await asyncio.sleep(0.05)
+                if work.may_end:
+                    await work.may_end.wait()
+                else:
+                    await asyncio.sleep(0.05)
                 running.remove(number)
                 return number
 
             running, most = [], []
             work.most = most
+            work.may_end = None
             return work
 
         return make
@@ -51,14 +70,14 @@ class TestCoroutineFunction:
 
     def test_a_duplicate_is_skipped(self, make, caplog):
         work = make()
-        assert sorted(at_once(work(1), work(1)), key=str) == [1, None]
+        assert sorted(refused_while_one_runs(work, work), key=str) == [1, None]
         process = f"{socket.gethostname()}:{os.getpid()}"
         assert len(logged(caplog, "Call skipped: task=", process)) == 1
 
     @pytest.mark.parametrize("on_conflict", ["raise", "retry"])
     def test_a_duplicate_raises(self, make, on_conflict):
         work = make(on_conflict=on_conflict)
-        results = at_once(work(1), work(1))
+        results = refused_while_one_runs(work, work)
         (error,) = (each for each in results if each != 1)
         assert isinstance(error, AlreadyRunning)
         assert error.held_by
@@ -73,7 +92,7 @@ class TestCoroutineFunction:
             pass
 
         with listening(task_skipped, listen):
-            assert sorted(at_once(*[make()(1) for _ in range(2)]), key=str) == [1, None]
+            assert sorted(refused_while_one_runs(make(), make()), key=str) == [1, None]
         assert "Signal not sent" in caplog.text
 
     def test_a_task_that_outlives_the_function_is_not_inside(self, name):
