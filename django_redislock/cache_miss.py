@@ -29,7 +29,7 @@ from redis.exceptions import (
 )
 
 from . import clock, validators
-from .exceptions import LockError, LockLost, LockNotAcquired
+from .exceptions import LockError, LockNotAcquired, LockNotOwnedError
 from .identity import caller
 from .names import digest_of, fit_name, short_repr
 from .text import error_text
@@ -49,6 +49,10 @@ value. It is a list, because serializers such as JSON and msgpack return a tuple
 
 INVALIDATION_TIMEOUT_SECONDS = 3600
 """A computation that takes longer may not notice that its value was invalidated."""
+
+STALE_REPLY_SECONDS = 0.5
+"""How long a caller that has a stale value waits for a reply of the locks' server, which may
+hang."""
 
 LOG_INTERVAL_SECONDS = 5
 """A process logs that a server is away this often at most."""
@@ -170,25 +174,13 @@ class AsyncCalls:
         return await getattr(target, f"a{method}")(*args)
 
 
-class _StoppedError(Exception):
-    """A `StopIteration` of synchronous code, which a coroutine cannot raise."""
-
-    def __init__(self, stopped: StopIteration) -> None:
-        super().__init__(stopped)
-        self.stopped = stopped
-
-
 def run_sync(coroutine: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine that makes only `SyncCalls`, so its first step is its last."""
     try:
         coroutine.send(None)
     except StopIteration as end:
         return cast("T", end.value)
-    except _StoppedError as error:
-        stopped = error.stopped
-    else:
-        raise RuntimeError("A synchronous call was suspended.")
-    raise stopped
+    raise RuntimeError("A synchronous call was suspended.")
 
 
 class _Wait:
@@ -242,17 +234,27 @@ class Miss:
         if failure and not is_unreachable(failure):
             raise failure
         self._refuse_recursion()
+        writer = self._lock(self.manager.write_lock)
+        try:
+            return await self._get(writer, found, failure)
+        except BaseException as error:
+            self.computes = False
+            await self._release_after(error, writer)
+            raise
+
+    async def _get(
+        self, writer: "ReadLock", found: Found | None, failure: Exception | None
+    ) -> Any:
+        """Return the value. After an error or an interrupt, `writer` can be held."""
+        holder: ReadLock | None = writer
         stale = found if self.limits.stale else None
-        writer: ReadLock | None = None
         try:
             if failure:
                 self._is_cache_away = True
                 raise _UnreachableError(error_text(failure))
-            writer = self._lock(self.manager.write_lock)
             found = await self._wait_for_turn(writer, stale)
-        except _UnreachableError as error:
-            # To compute the value is better than to wait for a server.
-            writer = None
+        except _NoLockError as error:
+            holder = None
             found = stale
             if not found and _log_interval.is_over():
                 logger.warning(
@@ -260,7 +262,7 @@ class Miss:
                 )
         if found:
             return found.value
-        return await self._compute(writer)
+        return await self._compute(holder)
 
     # Wait
 
@@ -272,10 +274,14 @@ class Miss:
             writer: The write lock of the value.
             stale: The value to return instead of a wait, or None.
         """
+        if stale:
+            writer.reply_timeout = STALE_REPLY_SECONDS
         if await self._call(writer, "acquire", False):
             return None
         if stale:
             return stale
+        if not self.calls.may_wait():
+            raise _NoLockError("A wait would block the running event loop")
         while True:
             found, is_turn = await self._wait_together(writer)
             if found or is_turn:
@@ -295,14 +301,10 @@ class Miss:
         place = self.calls.place(), self.manager.alias, self.lock_name
         wait = _Wait(self.calls.event())
         try:
-            first = wait
-            if self.calls.may_wait():
-                first = _waits.setdefault(place, wait)
+            first = _waits.setdefault(place, wait)
             if first is not wait:
                 return await self._wait_behind(first), False
-            reader = self._lock(self.manager.read_lock)
-            await self._acquire(reader)
-            await self._release(reader)
+            await self._wait_as_reader()
             found = await self._fresh()
             if found:
                 return found, False
@@ -316,6 +318,16 @@ class Miss:
             if _waits.get(place) is wait:
                 del _waits[place]
             wait.ended.set()
+
+    async def _wait_as_reader(self) -> None:
+        """Wait until nobody computes the value."""
+        reader = self._lock(self.manager.read_lock)
+        try:
+            await self._acquire(reader)
+            await self._release(reader)
+        except BaseException as error:
+            await self._release_after(error, reader)
+            raise
 
     async def _wait_behind(self, first: "_Wait") -> Found | None:
         """Wait until the wait of another caller has ended, and return the value if it is fresh."""
@@ -345,7 +357,7 @@ class Miss:
         """Release a lock, and return whether it was held until then."""
         try:
             await self._call(lock, "release")
-        except LockLost:
+        except LockNotOwnedError:  # it was lost, or not acquired
             return False
         except _UnreachableError as error:  # it is released in the background
             if _log_interval.is_over():
@@ -354,6 +366,12 @@ class Miss:
                     *(self.key, error_text(error)),
                 )
         return True
+
+    async def _release_after(self, error: BaseException, lock: "ReadLock") -> None:
+        """Release a lock, if it is held, after an error or after an interrupt at any line."""
+        if self.calls.is_async and isinstance(error, GeneratorExit):
+            return  # the event loop is closed, so nothing can be released
+        await self._release(lock)
 
     def _seconds_left(self) -> float | None:
         return None if self._deadline is None else max(0, self._deadline - clock.now())
@@ -379,21 +397,14 @@ class Miss:
         If the lock was lost, another caller may have computed and stored a newer value.
         """
         is_stored = False
-        try:
-            found = found_in(await self._cache("get", self.key, MISSING)) if writer else None
-            if found and found.is_fresh:  # stored since this caller looked
-                value = found.value
-            else:
-                invalidation = await self._invalidation()
-                value = await self._computed()
-                if not (writer and writer.lost):
-                    is_stored = await self._store(value, invalidation)
-        except BaseException as error:
-            if self.calls.is_async and isinstance(error, GeneratorExit):
-                raise  # the event loop is closed, so nothing can be released
-            if writer:
-                await self._release(writer)
-            raise
+        found = found_in(await self._cache("get", self.key, MISSING)) if writer else None
+        if found and found.is_fresh:  # stored since this caller looked
+            value = found.value
+        else:
+            invalidation = await self._invalidation()
+            value = await self._computed()
+            if not (writer and writer.lost):
+                is_stored = await self._store(value, invalidation)
         if writer and not await self._release(writer) and is_stored:
             await self._cache("delete", self.key)
         return value
@@ -403,17 +414,14 @@ class Miss:
         return await self._cache("get", self.invalidation_key, None)
 
     async def _computed(self) -> Any:
-        outer = _computations.get()
+        # An interrupt can keep a computation from being removed.
+        outer = tuple(each for each in _computations.get() if each.computes)
         _computations.set((*outer, self))
         self.computes = True
         try:
             value = self.default() if callable(self.default) else self.default
             if self.calls.is_async and inspect.isawaitable(value):
                 value = await value
-        except StopIteration as error:
-            if self.calls.is_async:
-                raise  # as RuntimeError, as in each coroutine function
-            raise _StoppedError(error) from None
         finally:
             self.computes = False
             _computations.set(outer)
@@ -516,7 +524,11 @@ def invalidation_key(key: str) -> str:
     return f"invalidated:{digest_of(str(key))}"
 
 
-class _UnreachableError(Exception):
+class _NoLockError(Exception):
+    """The value has to be computed without a lock."""
+
+
+class _UnreachableError(_NoLockError):
     """The server of the cache, or that of the locks, cannot be reached."""
 
 

@@ -2,7 +2,7 @@
 
 import math
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial, update_wrapper
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, cast, overload
 
@@ -36,12 +36,20 @@ R = TypeVar("R")
 S = TypeVar("S")
 
 
-def get_or_set(wanted: Wanted) -> Any:
+def get_or_set(
+    manager: "LockManager",
+    key: str,
+    default: Any,
+    timeout: Seconds | None,
+    cache: str,
+    version: int | None,
+    options: Mapping[str, Any],
+) -> Any:
     """Return a value of a cache; see `LockManager.get_or_set`."""
     stored = MISSING
     failure = None
     try:
-        stored = caches[wanted.cache].get(wanted.key, MISSING, wanted.version)
+        stored = caches[cache].get(key, MISSING, version)
     except Exception as error:
         failure = error
     # This answers most hits without another call.
@@ -50,21 +58,48 @@ def get_or_set(wanted: Wanted) -> Any:
     found = found_in(stored)
     if found and found.is_fresh:
         return found.value
+    wanted = Wanted(manager, key, default, timeout, cache, version, options)
     return run_sync(Miss(SyncCalls(), wanted).get(found, failure))
 
 
-async def aget_or_set(wanted: Wanted) -> Any:
+async def aget_or_set(
+    manager: "LockManager",
+    key: str,
+    default: Any,
+    timeout: Seconds | None,  # noqa: ASYNC109  of the value, not of the call
+    cache: str,
+    version: int | None,
+    options: Mapping[str, Any],
+) -> Any:
     """Async version of `get_or_set()`."""
     stored = MISSING
     failure = None
     try:
-        stored = await caches[wanted.cache].aget(wanted.key, MISSING, wanted.version)
+        stored = await caches[cache].aget(key, MISSING, version)
     except Exception as error:
         failure = error
     found = found_in(stored)
     if found and found.is_fresh:
         return found.value
+    wanted = Wanted(manager, key, default, timeout, cache, version, options)
     return await Miss(AsyncCalls(), wanted).get(found, failure)
+
+
+class KeyTemplate(Template):
+    """A key with fields that get their values from the arguments of a call.
+
+    An attribute or item that is None is refused, because all calls without the value would share
+    a result. All anonymous users would, for example. An argument that is None is a value.
+    """
+
+    def _value_of(self, field: str, values: Mapping[str, Any]) -> Any:
+        value = super()._value_of(field, values)
+        if value is None and field not in values:
+            raise ValueError(
+                f"{{{field}}} is None, so calls that lack it would share a result. To allow that, "
+                "use a function that returns the key."
+            )
+        return value
 
 
 class CachedFunction(Generic[P, R]):
@@ -139,7 +174,8 @@ class CachedFunction(Generic[P, R]):
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Return the result of a call, from the cache or computed."""
         all_args = (*self._bound, *args)
-        wanted = Wanted(
+        get = aget_or_set if self._is_async else get_or_set
+        found: Any = get(
             self._manager,
             self._key_of_call(all_args, kwargs),
             partial(self._function, *all_args, **kwargs),
@@ -148,7 +184,6 @@ class CachedFunction(Generic[P, R]):
             self._version,
             self._options,
         )
-        found = aget_or_set(wanted) if self._is_async else get_or_set(wanted)
         return cast("R", found)
 
     def invalidate(self, *args: P.args, **kwargs: P.kwargs) -> None:
@@ -184,7 +219,7 @@ def _key_of_call(
     """Return a function that returns the key for the args and kwargs of a call."""
     if isinstance(key, str):
         signature = signature_of(function)
-        template = Template(key, signature, "key")
+        template = KeyTemplate(key, signature, "key")
         if signature.parameters and not template.has_fields:
             parameters = ", ".join(signature.parameters)
             raise ImproperlyConfigured(

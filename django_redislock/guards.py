@@ -106,8 +106,8 @@ class Guard:
         Raises:
             django.core.exceptions.ImproperlyConfigured: The name has a field that is not a
                 parameter of the view.
-            TypeError: The view is a class or a generator function, or `on_busy` is async and the
-                view is not.
+            TypeError: The view is a class or a generator function. Or `on_busy` is async and the
+                view is not. Or the view is async and the guard has `release_on_commit`.
         """
         if isinstance(view, type):
             raise TypeError(
@@ -118,6 +118,11 @@ class Guard:
             raise TypeError(f"locks.guard() cannot decorate the generator function {view!r}")
         template = RequestTemplate(self._name, signature_of(view))
         if is_async(view):
+            if self._options.get("release_on_commit"):
+                raise TypeError(
+                    f"release_on_commit is not supported for the async view {view!r}, because "
+                    "Django has no transactions in async code. Make the view synchronous."
+                )
 
             @wraps(view)
             async def aguarded(*args: Any, **kwargs: Any) -> Any:
@@ -296,7 +301,7 @@ def _release_when_closed(response: Any, held: ExitStack, lock: "Mutex") -> None:
     # A bound method would be a reference cycle. Then a response that is dropped would keep the
     # lock until the next garbage collection.
     close = vars(response).get("close") or partial(type(response).close, proxy(response))
-    when_dropped = lock._release_when_dropped(response)
+    when_dropped = lock.release_when_dropped(response)
 
     def close_and_release() -> None:
         try:

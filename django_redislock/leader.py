@@ -209,8 +209,7 @@ class Terms:
         self._leave_loop()
 
     def __del__(self) -> None:
-        with self._sigterm.postponed():
-            self.close()
+        self.close()
 
     def _next_term(self) -> Term:
         if self._is_closed:

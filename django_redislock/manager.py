@@ -11,7 +11,7 @@ from redis.exceptions import ConnectionError
 
 from . import caching, validators
 from .backends import servers
-from .cache_miss import CacheOptions, Wanted
+from .cache_miss import CacheOptions
 from .caching import CachedFunction
 from .conf import conf
 from .engine import history, protocol, queries
@@ -294,7 +294,8 @@ class LockManager:
         computes and stores the value, and the others get it as soon as it is stored. None is a
         value. An exception of `default` is raised in its caller and not stored, and then the next
         waiter computes. If the lock was lost during the computation, the value is returned and not
-        stored. If Redis is unreachable, the value is computed without a lock.
+        stored. If Redis is unreachable, or a wait would block a running event loop, the value is
+        computed without a lock.
 
         Args:
             key: The key in the cache.
@@ -317,8 +318,7 @@ class LockManager:
                 generator.
             ValueError: An argument has an invalid value.
         """
-        wanted = Wanted(self, key, default, timeout, cache, version, options)
-        return caching.get_or_set(wanted)
+        return caching.get_or_set(self, key, default, timeout, cache, version, options)
 
     @overload
     async def aget_or_set(
@@ -355,8 +355,7 @@ class LockManager:
         **options: Any,
     ) -> Any:
         """Async version of `get_or_set()`. `default` can be a coroutine function."""
-        wanted = Wanted(self, key, default, timeout, cache, version, options)
-        return await caching.aget_or_set(wanted)
+        return await caching.aget_or_set(self, key, default, timeout, cache, version, options)
 
     def cached(
         self,
@@ -379,6 +378,8 @@ class LockManager:
         Raises:
             django.core.exceptions.ImproperlyConfigured: The key has a field that is not a
                 parameter of the function, or no field although the function has parameters.
+
+        A call raises `ValueError` if a field is missing, or is an attribute or item that is None.
         """
 
         def decorate(function: Callable[P, R]) -> CachedFunction[P, R]:

@@ -15,10 +15,14 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import ClassVar, NoReturn
+from types import FrameType
+from typing import ClassVar
 
 EXIT_STATUS = 128 + signal.SIGTERM
 """The exit status that a shell reports for a process that SIGTERM ended."""
+
+RETRY_SECONDS = 0.01
+"""If SIGTERM strikes where it has no effect, it is sent again after this time."""
 
 
 @contextmanager
@@ -50,24 +54,6 @@ class SigtermHandler:
         self._users.discard(self)
         if in_main_thread() and not self._users and signal.getsignal(signal.SIGTERM) is _exit:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
-
-    @contextmanager
-    def postponed(self) -> Iterator[None]:
-        """Let SIGTERM take effect at the end of the block, which then has removed this handler.
-
-        For a finalizer: Python ignores the exceptions that are raised in it.
-        """
-        if not (in_main_thread() and signal.getsignal(signal.SIGTERM) is _exit):
-            yield
-            return
-        received: list[int] = []
-        signal.signal(signal.SIGTERM, lambda number, _frame: received.append(number))
-        try:
-            yield
-        finally:
-            signal.signal(signal.SIGTERM, _exit if self._users else signal.SIG_DFL)
-            if received:
-                signal.raise_signal(signal.SIGTERM)
 
 
 class LoopSigtermHandler:
@@ -112,8 +98,26 @@ def may_install() -> bool:
     return in_main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
 
-def _exit(*_: object) -> NoReturn:
+def _exit(_number: int, frame: FrameType | None) -> None:
+    if _is_in_finalizer(frame):
+        main = threading.main_thread().ident
+        again = threading.Timer(RETRY_SECONDS, signal.pthread_kill, (main, signal.SIGTERM))
+        again.daemon = True
+        again.start()
+        return
     raise SystemExit(EXIT_STATUS)
+
+
+def _is_in_finalizer(frame: FrameType | None) -> bool:
+    """Return whether Python would ignore an exception, because a finalizer is running.
+
+    The end of a loop over the terms of a leader is one: it steps down.
+    """
+    while frame is not None:
+        if frame.f_code.co_name == "__del__":
+            return True
+        frame = frame.f_back
+    return False
 
 
 def _loop_that_ends() -> asyncio.AbstractEventLoop | None:
@@ -125,7 +129,8 @@ def _loop_that_ends() -> asyncio.AbstractEventLoop | None:
     return None
 
 
-def _exit_loop(loop: asyncio.AbstractEventLoop, *_: object) -> None:
+def _exit_loop(loop: asyncio.AbstractEventLoop, number: int, frame: FrameType | None) -> None:
     if loop.is_closed():
-        _exit()
-    loop.call_soon_threadsafe(_exit)
+        _exit(number, frame)
+    else:
+        loop.call_soon_threadsafe(_exit, number, None)

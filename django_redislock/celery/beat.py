@@ -80,8 +80,6 @@ class LeaderScheduler(Scheduler):
         self._fence_token = 0
         self._leader_seen: str | None = None
         self._has_another_led = False
-        self._runs: dict[str, Run] = {}
-        self._unrecorded: set[str] = set()
         self._reserved: dict[str, Entry] = {}
         self._failed: set[str] = set()
         super().__init__(app, *args, **kwargs)
@@ -159,22 +157,13 @@ class LeaderScheduler(Scheduler):
     def _begin(self, term: Term) -> bool:
         """Continue where the last leader stopped. Return False if a newer leader has begun."""
         fence_token = term.fence_token or 0
-        runs = self._last_runs.begin(fence_token)
-        if runs is None:
+        has_begun = self._last_runs.begin(fence_token, has_another_led=self._has_another_led)
+        if not has_begun:
             logger.warning(
                 "Beat cannot lead, the last runs have a larger fencing token: name=%r token=%d",
                 *(self._name, fence_token),
             )
             return False
-        if runs:
-            # If this beat could not record a run in its last term, that run is newer.
-            for entry in self._unrecorded & self._runs.keys():
-                runs[entry] = max(runs.get(entry, self._runs[entry]), self._runs[entry])
-            self._runs = runs
-        else:  # Redis has lost them, or has never had any
-            if self._has_another_led:
-                self._runs = {}  # they are older than what that leader has sent
-            self._unrecorded = set(self._runs)
         self._term = term
         self._term_began = datetime.now(UTC)
         self._fence_token = fence_token
@@ -211,17 +200,13 @@ class LeaderScheduler(Scheduler):
         for entry in entries:
             names.add(entry.name)
             first_run = self.first_run(entry)
-            run = self._runs.get(entry.name)
+            run = self._last_runs.get(entry.name)
             if run is None or run.row != first_run.row:
                 # The first period begins now for all leaders, and not again with each leader.
                 run = first_run
-                self._runs[entry.name] = run
-                self._unrecorded.add(entry.name)
+                self._last_runs.note(entry.name, run)
             self.set_last_run(entry, run)
-        removed = self._runs.keys() - names
-        for name in removed:
-            del self._runs[name]
-        self._unrecorded |= removed
+        self._last_runs.forget_others(names)
         self._record()
 
     def run_of(self, entry: Entry) -> Run:
@@ -289,31 +274,29 @@ class LeaderScheduler(Scheduler):
         return result
 
     def _note_run(self, following: Entry) -> None:
-        self._runs[following.name] = self.run_of(following)
-        self._unrecorded.add(following.name)
+        self._last_runs.note(following.name, self.run_of(following))
         self._record()
 
     def _record(self) -> None:
         """Record what is new. If Redis is unreachable, it is recorded later."""
         term = self._term
-        if term is None or not self._unrecorded:
+        entries = sorted(self._last_runs.unrecorded)
+        if term is None or not entries:
             return
-        new = {name: self._runs.get(name) for name in self._unrecorded}
         try:
-            is_newest = self._last_runs.record(term.fence_token or 0, new)
+            is_newest = self._last_runs.record(term.fence_token or 0)
         except RedisError as error:
             logger.warning(
                 "Beat cannot record its last runs, will retry: name=%r entries=%d error=%s",
-                *(self._name, len(new), error_text(error)),
+                *(self._name, len(entries), error_text(error)),
             )
             return
-        self._unrecorded.clear()
         if not is_newest:
             self._term = None
             logger.warning(
                 "Beat was deposed while it sent, so the new leader may send the same messages "
                 "again, with the same task ids: name=%r entries=%s",
-                *(self._name, ", ".join(sorted(new))),
+                *(self._name, ", ".join(entries)),
             )
 
 

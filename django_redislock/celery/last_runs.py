@@ -1,7 +1,7 @@
 """The last runs of a schedule, in Redis, so that the next leader can continue."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Self
@@ -55,7 +55,7 @@ class Run:
 
 
 class LastRuns:
-    """The last runs of the entries of one schedule.
+    """The last runs of the entries of one schedule, as this process knows them.
 
     Args:
         manager: The manager of the cache alias.
@@ -65,41 +65,82 @@ class LastRuns:
     def __init__(self, manager: LockManager, name: str) -> None:
         self._manager = manager
         self._name = name
+        self._runs: dict[str, Run] = {}
+        self.unrecorded: set[str] = set()
+        """The entries whose last run, or removal, is not in Redis."""
 
-    def begin(self, fence_token: int) -> dict[str, Run] | None:
-        """Begin a term, and return the last runs by entry.
+    def get(self, entry: str) -> Run | None:
+        """Return the last run of an entry."""
+        return self._runs.get(entry)
 
-        From now on, no earlier leader can record anything. The result is None if a newer leader
-        has begun. Raises redis-py's `RedisError`.
-        """
-        reply = self._call(fence_token, "1")
-        if not reply:
-            return None
-        [fields] = parse_replies([reply])
-        texts = {
-            field.removeprefix(RUN): text
-            for field, text in pairs(fields).items()
-            if field.startswith(RUN)
-        }
-        parsed = {entry: parse_or_none(Run.parse, text) for entry, text in texts.items()}
-        return {entry: last_run for entry, last_run in parsed.items() if last_run}
+    def note(self, entry: str, last_run: Run) -> None:
+        """Note the last run of an entry, to be recorded."""
+        self._runs[entry] = last_run
+        self.unrecorded.add(entry)
 
-    def record(self, fence_token: int, runs: Mapping[str, Run | None]) -> bool:
-        """Record last runs, and return False if a newer leader has begun.
+    def forget_others(self, entries: Set[str]) -> None:
+        """Forget all entries but these."""
+        removed = self._runs.keys() - entries
+        for entry in removed:
+            del self._runs[entry]
+        self.unrecorded |= removed
+
+    def begin(self, fence_token: int, *, has_another_led: bool) -> bool:
+        """Begin a term with the last runs in Redis. Return False if a newer leader has begun.
+
+        From now on, no earlier leader can record anything. Raises redis-py's `RedisError`.
 
         Args:
             fence_token: The fencing token of this leader.
-            runs: The last runs by entry. None removes an entry. Raises redis-py's `RedisError`.
+            has_another_led: Whether another process has led since the last term of this one.
+        """
+        reply = self._call(fence_token, "1")
+        if not reply:
+            return False
+        recorded = _parse(reply)
+        if recorded:
+            # If this process could not record a run in its last term, that run is newer.
+            for entry in self.unrecorded & self._runs.keys():
+                known = self._runs[entry]
+                recorded[entry] = max(recorded.get(entry, known), known)
+            self._runs = recorded
+        else:  # Redis has lost them, or has never had any
+            if has_another_led:
+                self._runs = {}  # they are older than what that leader has sent
+            self.unrecorded = set(self._runs)
+        return True
+
+    def record(self, fence_token: int) -> bool:
+        """Record what is not in Redis, and return False if a newer leader has begun.
+
+        Raises redis-py's `RedisError`.
+
+        Args:
+            fence_token: The fencing token of this leader.
         """
         changes: list[str] = []
-        for entry, last_run in runs.items():
+        for entry in self.unrecorded:
+            last_run = self._runs.get(entry)
             changes += [entry, last_run.dump() if last_run else ""]
-        return bool(self._call(fence_token, "0", changes))
+        is_newest = bool(self._call(fence_token, "0", changes))
+        self.unrecorded.clear()
+        return is_newest
 
     def _call(self, fence_token: int, with_runs: str, changes: Sequence[str] = ()) -> bytes:
         server = servers[self._manager.alias]
         key = server.keys.last_runs(self._name)
         return run(server.client, _last_runs(key, (fence_token, with_runs, *changes)))
+
+
+def _parse(reply: bytes) -> dict[str, Run]:
+    [fields] = parse_replies([reply])
+    texts = {
+        field.removeprefix(RUN): text
+        for field, text in pairs(fields).items()
+        if field.startswith(RUN)
+    }
+    parsed = {entry: parse_or_none(Run.parse, text) for entry, text in texts.items()}
+    return {entry: last_run for entry, last_run in parsed.items() if last_run}
 
 
 def _last_runs(key: str, args: tuple[str | int, ...]) -> Flow[bytes]:

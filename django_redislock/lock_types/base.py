@@ -661,7 +661,7 @@ class BaseLock:
                 release_in_background(part.lease, unused=unused)
         signal_dispatch.released(self, hold)
 
-    def _release_when_dropped(self, thing: object) -> "finalize[..., Any]":
+    def release_when_dropped(self, thing: object) -> "finalize[..., Any]":
         """Release the lock in the background if `thing` is garbage-collected, in any thread.
 
         Detach the finalizer to release the lock in another way.

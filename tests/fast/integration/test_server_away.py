@@ -104,7 +104,8 @@ def test_pending_releases_do_not_delay_the_report_of_a_loss(own_locks):
     assert back.acquire()
     book, lease = thread_renewer(kept._server()), lease_of(back)
     release_in_background(lease)
-    released = next(each for each in book.batches() if each.apply == book._apply_releases)
+    batches = book.batches(book.watched())
+    released = next(each for each in batches if each.apply == book._apply_releases)
     assert next(released.flow).limit <= 1.5 / 2
     kept.release()
     free(own_locks, "b")
