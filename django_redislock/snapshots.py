@@ -170,6 +170,7 @@ class LockInfo:
 
     @property
     def first(self) -> Holding | None:
+        """The first holder, or None."""
         return self.holders[0] if self.holders else None
 
     token = _OfFirstHolder(lambda holding: holding.token)

@@ -16,8 +16,7 @@ extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 exclude_patterns = [
     "_build",
     "evidence/results",
-    "project/architecture.md",
-    "project/specification.md",
+    "project",
 ]
 myst_heading_anchors = 3
 
@@ -56,7 +55,7 @@ html_theme = "furo"
 html_title = f"django-redislock {version}"
 
 OUTSIDE = re.compile(
-    r"\]\(([\w./-]*(?:\bresults/\w+|architecture|specification|CONTRIBUTING|SECURITY)\.md)(#[\w-]+)?\)"
+    r"\]\(([\w./-]*(?:\bresults/\w+|project/[\w-]+|CHANGELOG|CONTRIBUTING|SECURITY)\.md)(#[\w-]+)?\)"
 )
 """A link to a file of the repository that is not a page of the site."""
 

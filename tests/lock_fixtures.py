@@ -1,3 +1,5 @@
+import gc
+import signal
 from collections.abc import Iterator
 from typing import Any
 
@@ -79,6 +81,15 @@ def proxied(alias_on, own_server) -> Iterator[tuple[LockManager, Proxy]]:
 def moving_clock(monkeypatch) -> FakeClock:
     """The clock of the holders, which the test moves forward."""
     return FakeClock(monkeypatch)
+
+
+@pytest.fixture
+def default_sigterm() -> Iterator[None]:
+    """Give SIGTERM its default action, whatever other tests have left."""
+    gc.collect()  # leaders of other tests
+    before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGTERM, before)
 
 
 @pytest.fixture

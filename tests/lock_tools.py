@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 import time
+import warnings
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from concurrent.futures import Future
@@ -110,6 +111,19 @@ def listening(signal: Signal, receiver: Callable[..., Any]) -> Iterator[None]:
         yield
     finally:
         signal.disconnect(receiver)
+
+
+@contextlib.contextmanager
+def warnings_of_block() -> Iterator[list[str]]:
+    """Record the warnings of the block, and of what it leaves to the garbage collection. Read the
+    list after it."""
+    texts: list[str] = []
+    gc.collect()  # what other tests left
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        yield texts
+        gc.collect()
+    texts += [str(each.message) for each in caught]
 
 
 @contextlib.contextmanager

@@ -129,13 +129,14 @@ class Lease:
     may_be_acquired_late: bool = field(default=False, init=False)
     """Whether Redis may still execute a request for it that got no reply, also after its end."""
 
+    process: int = field(default_factory=os.getpid, init=False)
+    """The process that acquired it. A forked child has a copy of the object."""
+
     _expires: float = field(default=0.0, init=False)
     """When it expires in Redis, without what `drift` takes off, and without `max_hold`."""
 
     _is_lost: bool = field(default=False, init=False)
     _began: float = field(default=0.0, init=False)
-    _pid: int = field(default_factory=os.getpid, init=False)
-
     _set_requests: tuple[SetRequest, ...] = field(default=(), init=False)
 
     def begin(self, fence_token: int, deadline: float, *, is_confirmed: bool = True) -> None:
@@ -283,4 +284,4 @@ class Lease:
     @property
     def is_inherited(self) -> bool:
         """Whether a forked child has this copy: then the lease belongs to the parent process."""
-        return self._pid != os.getpid()
+        return self.process != os.getpid()

@@ -10,6 +10,7 @@ list or a dict is one step.
 """
 
 import asyncio
+import os
 import sys
 import threading
 import warnings
@@ -211,7 +212,8 @@ def all_holds() -> list[Hold]:
     """Return the holds of all threads, tasks and greenlets of this process."""
     # A list, because other threads change the registry.
     found = [hold for holds in list(_holds.values()) for hold in holds]
-    return [hold for hold in found if not hold.is_inherited]
+    process = os.getpid()  # once, because there may be thousands of holds
+    return [hold for hold in found if hold.lease.process == process]
 
 
 def _of(lock_key: str, owner: Owner) -> list[Hold]:

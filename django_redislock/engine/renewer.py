@@ -128,7 +128,7 @@ class Renewer:
         """Return how long the renewer sleeps unless `wake()` is called."""
         self._wakes_at = math.inf  # so that every lease that is added from here on wakes it
         now = clock.now()
-        dues = [lease.due for lease in self._watched()]
+        dues = [lease.due for lease in self.watched()]
         dues += [release.due for release in list(self._to_release.values())]
         if self._expects_grants():
             dues.append(now + GRANT_POLL_SECONDS)
@@ -138,14 +138,13 @@ class Renewer:
     def may_end(self) -> bool:
         """Return whether the renewer may end. A lease that is watched from here on wakes it."""
         self._wakes_at = math.inf
-        return not (self._watched() or self._to_release or self._expects_grants())
+        return not (self.watched() or self._to_release or self._expects_grants())
 
     def _expects_grants(self) -> bool:
         return clock.now() < self._last_grant + RENEWER_IDLE_SECONDS
 
-    def batches(self) -> Iterator[RenewalBatch]:
+    def batches(self, watched: Iterable[Lease]) -> Iterator[RenewalBatch]:
         """Yield what is due now."""
-        watched = self._watched()
         if leases := self._due_leases(watched):
             renewal = protocol.renew_all(leases, _time_to_reply(leases))
             yield RenewalBatch(leases, renewal, partial(self._apply_renewals, clock.now()))
@@ -160,13 +159,13 @@ class Renewer:
             release = protocol.release_all(due, _time_to_reply(self._renewed()))
             yield RenewalBatch(due, release, self._apply_releases)
 
-    def report_expired(self) -> None:
+    def report_expired(self, watched: Iterable[Lease]) -> None:
         """Notify the holders of leases that expired without a reply from Redis."""
-        for lease in self._watched():
-            if lease.lost and not lease.is_loss_reported:
+        for lease in watched:
+            if lease.lost and lease.state is LeaseState.HELD and not lease.is_loss_reported:
                 self._lose(lease)
 
-    def _watched(self) -> list[Lease]:
+    def watched(self) -> list[Lease]:
         """Return the leases that are held, and the lost ones that it must report or retake."""
         own = {hold.lease: None for hold in all_holds() if hold.lease.renewer is self}
         return [
@@ -176,7 +175,7 @@ class Renewer:
         ]
 
     def _renewed(self) -> list[Lease]:
-        return [lease for lease in self._watched() if should_renew(lease) and not lease.lost]
+        return [lease for lease in self.watched() if should_renew(lease) and not lease.lost]
 
     def _due_leases(self, watched: Iterable[Lease]) -> list[Lease]:
         now = clock.now()
@@ -304,13 +303,14 @@ class ThreadRenewer(Renewer):
 
     def _round(self) -> None:
         with self._in_round:
-            for batch in self.batches():
+            watched = self.watched()
+            for batch in self.batches(watched):
                 try:
                     results = run(self.server.client, batch.flow, self._link)
                 except Exception as error:
                     results = zip(batch.items, repeat(error))
                 batch.apply(results)
-            self.report_expired()
+            self.report_expired(watched)
 
     def run_once(self) -> None:
         """Renew what is due and report losses, in another thread, and wait for it."""
@@ -362,19 +362,20 @@ class AsyncRenewer(Renewer):
 
     def _restart(self) -> None:
         # Not for a grant that may come: the loop may be closing.
-        if self._to_release or any(map(should_renew, self._watched())):
+        if self._to_release or any(map(should_renew, self.watched())):
             self.wake()
 
     async def run_once(self) -> None:
         """Renew what is due and report losses. Call it on the renewer's own loop."""
-        for batch in self.batches():
+        watched = self.watched()
+        for batch in self.batches(watched):
             try:
                 client = await self.server.async_client()
                 results = await arun(client, batch.flow, self._link)
             except Exception as error:
                 results = zip(batch.items, repeat(error))
             batch.apply(results)
-        self.report_expired()
+        self.report_expired(watched)
 
 
 RenewerKey: TypeAlias = tuple[Server, int]

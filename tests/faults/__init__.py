@@ -34,7 +34,7 @@ A scenario is a function in a file of `scenarios/`. Use `scenarios/killed.py` as
   (`client.wait_for`, `wait_until`). An error in a run fails the row.
 - `client.ask("acquire", lock=…, timeout=…)` waits for the answer; `client.start` does not. A
   client can run any function of `client.py`, and your own functions by path
-  (``"tests.faults.scenarios.processes:tell"``). The client is the first argument.
+  (``"tests.faults.scenarios.replies:believe"``). The client is the first argument.
 - `client.kill()`, `stop()` and `resume()` log themselves. Log any other fault with
   `run.fault("cut")` after it was really injected: a row with too few faults or operations fails.
 - `Shared(nodes)` lends each run its own node, for scenarios that break the server.

@@ -37,11 +37,8 @@ def main() -> int:
     print(f"seed {options.seed}", flush=True)
     began = time.monotonic()
     chosen = [each for each in scenarios.ALL if not options.only or each.number in options.only]
-    rows = [run_scenario(each, options) for each in chosen if each.alone]
     with ThreadPoolExecutor(options.jobs) as pool:
-        others = (each for each in chosen if not each.alone)
-        rows += pool.map(partial(run_scenario, options=options), others)
-    rows.sort(key=lambda row: row.scenario.number)
+        rows = [*pool.map(partial(run_scenario, options=options), chosen)]
     circumstances = _circumstances(options, time.monotonic() - began)
     text = f"{table.table_of(rows)}\n\n{circumstances}"
     print(f"\n{text}")

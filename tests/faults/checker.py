@@ -53,7 +53,6 @@ class Hold:
     released: float | None = None  # when the release had certainly ended
     lost: float | None = None  # when the client first learned that the lock is lost or not owned
     lost_after: float = 0.0  # seconds from the lease's deadline at that time to `lost`
-    taken: float = math.inf  # when it was force-released, if the event names this hold
     taken_before: bool = False  # whether it may have been taken before its client learned of it
 
     @property
@@ -187,9 +186,9 @@ def false_not_owned(history: "History") -> Iterator[str]:
         taken = (
             hold.asked <= each["t"] and each.get("since", each["t"]) <= hold.lost
             for each in history.of("taken")
-            if each.get("lock") in (None, hold.lock) and "fence" not in each
+            if each.get("lock") in (None, hold.lock)
         )
-        if hold.taken > hold.lost and not any(taken):
+        if not any(taken):
             yield f"{hold.lock}: {hold} reported as lost at {hold.lost:.4f}"
 
 
@@ -278,10 +277,7 @@ class History:
     def _note_taken(self, event: Event) -> None:
         taken = Span(event.get("since", event["t"]), event["t"])
         for hold in self.holds:
-            if "fence" in event and event["fence"] != hold.fence:
-                continue
             if event.get("lock") in (None, hold.lock):
-                hold.taken = event["t"] if "fence" in event else hold.taken
                 hold.taken_before |= hold.asked <= taken.end and taken.begin <= hold.began
 
     def stopped_in(self, who: str, span: Span) -> bool:

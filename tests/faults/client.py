@@ -6,7 +6,7 @@ its own socket, on which it reads orders, one line of JSON each, and answers eac
 It exits when its socket is closed.
 
 An order names one of the functions below, or any other function by path
-(``"tests.faults.scenarios.processes:tell"``). The function is called with the client and keyword
+(``"tests.faults.scenarios.replies:believe"``). The function is called with the client and keyword
 arguments, and returns a value that JSON can represent. An exception is logged and becomes the
 answer.
 """

@@ -20,15 +20,14 @@ Events of a client
     - ``error``, with `during`, `type`, `text`, and `token` if a release failed
 
 Events of a register
-    - ``write``, with `fence` and `place`, its number. A register other than `Attempts` has a name,
-      `register`, and logs whether the write was `fenced` and `accepted`.
+    - ``write``, with `fence` and `place`, its number
 
 Events of the harness
     - ``killed``, with `client` and `dead`, the time at which it was certainly dead; ``stopped``;
       ``resumed``; ``ended``, with the same fields: the client had to be killed at the end
     - ``fault``, with `kind`: any other fault
-    - ``taken``: the holder lost the lock, by a force release or because the server lost its data.
-      With `fence`, this affects one holder; with `since`, it happened between `since` and `t`.
+    - ``taken``: the holder lost the lock, because the server lost its data; with `since`, this
+      happened between `since` and `t`
     - ``away``, ``back``: the server was unreachable in between
     - ``behind``, with `locks`, `since`, `seconds` and `clients`: requests of these clients (if
       empty, of all) from `since` until `t` reached the replicas `seconds` later at the earliest

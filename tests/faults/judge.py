@@ -172,16 +172,16 @@ def judge_writes(writes: Sequence["Write"], history: "History", verdict: Verdict
         section = write.section
         is_stale = newest is not None and history.came_later(newest, section)
         about = f"{section.lock}: {section} wrote at {write.at:.4f}, after {newest}"
-        if write.is_plain and is_stale:
+        if is_stale:
             verdict.stale_without_fence.append(about)
-        if write.is_fenced and write.is_accepted:
+        if write.is_accepted:
             if newest_accepted and history.came_later(newest_accepted, section):
                 verdict.stale.append(about)
             elif not newest_accepted or section.entered > newest_accepted.entered:
                 newest_accepted = section
-        elif write.is_fenced and is_stale:
+        elif is_stale:
             verdict.stopped_by_token += 1
-        elif write.is_fenced and history.is_last(section, write.at):
+        elif history.is_last(section, write.at):
             verdict.refused_in_turn.append(f"{section.lock}: {section} at {write.at:.4f}")
         if not is_stale and (newest is None or section.entered > newest.entered):
             newest = section
@@ -234,13 +234,8 @@ class Write:
     at: float
     section: Section
 
-    is_plain: bool
-    """Whether it would be accepted, or was accepted, without a token."""
-
-    is_fenced: bool
-    """Whether the register compared its token."""
-
     is_accepted: bool
+    """Whether the register accepts its token. Without tokens it accepts every write."""
 
 
 class History:
@@ -364,21 +359,13 @@ class History:
                 yield section
 
     def registers(self) -> Iterator[list[Write]]:
-        """Yield the writes to each register, in order. A file of attempts has every attempt: its
-        fence accepts a write unless a greater token stands before it."""
-        registers = grouped(self._of["write"], _register_of)
-        for (_, register, fenced), events in registers.items():
-            # A row has no place for a write that it refused.
-            events.sort(key=lambda event: event["place" if register is None else "at"])
+        """Yield the attempts to write to each register, in order. The fence accepts one unless a
+        greater token stands before it."""
+        for events in grouped(self._of["write"], itemgetter("lock")).values():
+            events.sort(key=itemgetter("place"))
             greatest = accumulate((each["fence"] for each in events), max)
             yield [
-                Write(
-                    at=event["at"],
-                    section=self._section_of(event),
-                    is_plain=register is None or not fenced,
-                    is_fenced=register is None or fenced,
-                    is_accepted=event.get("accepted", event["fence"] >= most),
-                )
+                Write(event["at"], self._section_of(event), event["fence"] >= most)
                 for event, most in zip(events, greatest, strict=True)
             ]
 
@@ -388,10 +375,6 @@ class History:
         place = bisect(own, write["at"], key=lambda each: each.entered)
         assert place, f"a write outside of a section: {write}"
         return own[place - 1]
-
-
-def _register_of(write: Event) -> tuple[str, str | None, bool | None]:
-    return write["lock"], write.get("register"), write.get("fenced")
 
 
 def grouped(items: Iterable[T], key: Callable[[T], Any]) -> defaultdict[Any, list[T]]:

@@ -1,4 +1,4 @@
-"""Faults that are planted into the package in client processes, for the checker to find."""
+"""Faults that are planted into the package in client processes."""
 
 from dataclasses import dataclass, replace
 from hashlib import sha1
@@ -53,10 +53,6 @@ SCRIPTS = {
     "leaves a key behind": Planted(
         "record_end(history, name, kind or '', token, record, how, now_ms)",
         "redis.call('SET', KEYS[5] .. name, 'forgotten')",
-    ),
-    "does not notify waiters of a release": Planted(
-        "  grant_to_waiters(lock)\n  if lock.used == 0 then",
-        "  if lock.used == 0 then",
     ),
     "reports a valid release as not owned": Planted(
         "hand_over(lock)\nreturn 1", "hand_over(lock)\nreturn 0"

@@ -74,8 +74,6 @@ class Scenario:
     may_fail: tuple[str, ...] = ()  # guarantees that do not apply
     # Types of errors that clients may raise. Errors of ownership are checked separately.
     errors: tuple[str, ...] = ()
-    # Whether no other scenario may run at the same time, because this one measures performance.
-    alone: bool = False
     # Keyword arguments of `body`, so that several scenarios can share it.
     args: Mapping[str, Any] = field(default_factory=dict)
 
@@ -378,7 +376,7 @@ def _late(scenario: Scenario, runs: int, found: checker.Findings, did: Verdict) 
         for each in found.errors
         if each["type"] not in expected
     ]
-    if scenario.at_once and scenario.is_exclusive:
+    if scenario.at_once:
         # With the short leases of the others, a busy machine may pause a holder for too long.
         yield from _cases("overlaps in fact, without a pause", did.overlaps)
     yield from _cases("left behind", found.leftovers)

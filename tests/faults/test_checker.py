@@ -1,20 +1,15 @@
-"""The checker finds violations in hand-written histories, and in locks with planted faults that
-real clients use.
-"""
+"""The checker finds violations in hand-written histories."""
 
 import itertools
 import math
 from contextlib import closing
 from dataclasses import fields
-from functools import partial
 
 import pytest
 
-from tests.tools import wait_until
-
 from .checker import Findings, check
 from .scenario import Run, Scenario, Setting
-from .scenarios import crowd, replies
+from .scenarios import replies
 from .scenarios.failovers import AT_ONCE, on_no_replica, too_late
 
 LOCK = "a"
@@ -287,114 +282,24 @@ def test_a_late_report_of_a_loss_is_found(events, late):
     assert bool(list(too_late(check([*held, *changes])))) == late
 
 
-# Planted faults, each in its own lock, in one scenario
-
-OF_THE_JUDGE = "stale", "stale_without_fence", "refused_in_turn", "waits_in_vain"
-
-FINDS = {
-    "": "stale_without_fence",
-    "releases without comparing tokens": "overlaps",
-    "neither renews nor detects the loss": "overlaps",
-    "admits the last waiter first": "overtakings",
-    "uses one fencing token for all holders": "stale",
-    "waits without heartbeats": "waits_in_vain",
-    "leaves a key behind": "leftovers",
-    "reports a valid release as not owned": "not_owned",
-}
-
-
-@pytest.fixture(scope="module")
-def found():
-    runs = len(FINDS)
-    scenario = Scenario(0, "planted faults", planted_faults, runs=runs, short=runs)
-    with closing(Setting(scenario, seed=1, short=True, make="valkey-9.1")) as setting:
-        findings, verdict = setting.run_and_check()
-        assert setting.troubles == {}
-        yield {name: getattr(findings, name) for name in WRONG} | {
-            name: getattr(verdict, name) for name in OF_THE_JUDGE
-        }
-
-
-def planted_faults(setting: Setting) -> None:
-    """A client is stopped between its check of the lock and its write, for longer than its lease.
-    One of two waiters acquires the lock and writes. Then the first client resumes and releases."""
-    setting.settled_within = 5
-    node, crew = setting.node(), setting.crew()
-    faults = list(FINDS)
-
-    def body(run: Run) -> None:
-        late, *others = [run.client(crew, f"client {number}", node.url) for number in range(3)]
-        fault = faults[run.number - 1]
-        for client in (late, *others):
-            assert not fault or client.ask("tests.faults.planted:plant", fault=fault)
-        late.ask("acquire", lock=run.lock, timeout=2)
-        for client in others:
-            client.start("acquire", lock=run.lock)
-            client.wait_for("queued")
-        late.start("write", lock=run.lock, between="stop")
-        late.stops_itself()
-        first = wait_until(
-            lambda: next((each for each in others if each.has_answered()), None), timeout=20
-        )
-        [second] = {*others} - {first}
-        first.answer()
-        first.ask("write", lock=run.lock)
-        late.resume()
-        late.answer()
-        late.ask("check", lock=run.lock)
-        late.ask("release", lock=run.lock)
-        second.has_answered(1)  # it should not, yet
-        first.ask("release", lock=run.lock)
-        second.answer()
-        second.ask("release", lock=run.lock)
-
-    setting.each(body, lanes=len(FINDS))
+# A planted fault that only this scenario finds. `test_planted.py` has the others
 
 
 @pytest.mark.xdist_group("planted")
-@pytest.mark.parametrize("fault", FINDS)
-def test_a_planted_fault_is_found(found, fault):
-    lock = f"run {[*FINDS].index(fault) + 1}"
-    at_lock = {name for name, texts in found.items() if any(lock in text for text in texts)}
-    assert FINDS[fault] in at_lock
-    assert fault or len(at_lock) == 1
-
-
-# Planted faults that only one scenario finds
-
-
-@pytest.mark.xdist_group("planted")
-@pytest.mark.parametrize(
-    ("fault", "body", "runs", "finds"),
-    [
-        ("counts leases from the reply", replies.hold_up, 2 * len(replies.WAYS), "overlaps"),
-        (
-            "does not notify waiters of a release",
-            partial(crowd.take_turns, seconds=0.5, first=crowd.SLOW_HEARTBEATS),
-            1,
-            "waits_in_vain",
-        ),
-    ],
-)
-def test_a_scenario_finds_a_planted_fault(monkeypatch, fault, body, runs, finds):
+def test_leases_that_count_from_the_reply_are_found(monkeypatch):
     client_of = Run.client_of
 
     def client_with_the_fault(*args):
         client = client_of(*args)
-        assert client.ask("tests.faults.planted:plant", fault=fault)
+        assert client.ask("tests.faults.planted:plant", fault="counts leases from the reply")
         return client
 
     monkeypatch.setattr(Run, "client_of", client_with_the_fault)
     monkeypatch.setattr(replies, "LATE", (0.5, 0.7))  # the lease lasts until then
-    monkeypatch.setattr(crowd, "WAITERS", 3)
-    at_once = finds == "waits_in_vain"
-    scenario = Scenario(0, "planted faults", body, runs=runs, short=runs, at_once=at_once)
+    runs = 2 * len(replies.WAYS)
+    scenario = Scenario(0, "planted faults", replies.hold_up, runs=runs, short=runs)
     with closing(Setting(scenario, seed=1, short=True, make="valkey-9.1")) as setting:
-        findings, verdict = setting.run_and_check()
-    found = getattr(verdict if at_once else findings, finds)
-    assert found
-    if finds == "overlaps":
-        late = {
-            replies.WAYS[int(text.split()[1].rstrip(":")) % len(replies.WAYS)] for text in found
-        }
-        assert late >= {replies.Scene.acquisition, replies.Scene.extension, replies.Scene.renewal}
+        findings, _ = setting.run_and_check()
+    numbers = [int(text.split()[1].rstrip(":")) for text in findings.overlaps]
+    late = {replies.WAYS[number % len(replies.WAYS)] for number in numbers}
+    assert late >= {replies.Scene.acquisition, replies.Scene.extension, replies.Scene.renewal}

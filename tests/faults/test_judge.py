@@ -160,18 +160,6 @@ def test_a_refused_write_of_the_last_client_is_found(history):
     assert len(history.verdict().refused_in_turn) == 1
 
 
-def test_a_row_says_what_it_accepted(history):
-    history.enter("a", 1)
-    history.enter("b", 2)
-    row = {"register": "row", "fenced": True}
-    history.write("b", 2, accepted=True, **row)
-    history.write("a", 1, accepted=False, **row)
-    verdict = history.verdict()
-    assert (verdict.stale, verdict.stopped_by_token) == ([], 1)
-    history.write("a", 1, accepted=True, **row)
-    assert len(history.verdict().stale) == 1
-
-
 def test_without_exclusion_a_client_came_later_only_if_it_asked_later(history):
     history.want("b")
     history.enter("a", 2)

@@ -161,9 +161,7 @@ def test_the_confirmation_says_who_is_next_and_how_many_wait(hold, wait, release
 
 
 def test_release_of_one_asks_then_releases_then_logs(hold, releaser, caplog):
-    lock = hold("invoice:42")
-    heard = []
-    lock_force_released.connect(listener := lambda **kwargs: heard.append(kwargs))
+    lock, heard = hold("invoice:42"), []
 
     page = releaser.get(page_of("invoice:42", releaser))
     confirmation = releaser.post(RELEASE, {"seen": page.context["seen"]})
@@ -171,9 +169,9 @@ def test_release_of_one_asks_then_releases_then_logs(hold, releaser, caplog):
         assert lock.token not in text_of(response)
     assert locks.get("invoice:42").token == lock.token
     assert 'name="reason"' in text_of(confirmation)
-    done = confirm(releaser, confirmation.context["seen"], reason=" It <hangs> ")
+    with listening(lock_force_released, lambda **about: heard.append(about)):
+        done = confirm(releaser, confirmation.context["seen"], reason=" It <hangs> ")
 
-    lock_force_released.disconnect(listener)
     [event] = locks.history("invoice:42", limit=1)
     assert (event.by, event.reason) == (str(LogEntry.objects.get().user), "It <hangs>")
     past = lock_page(releaser, "invoice:42")

@@ -200,7 +200,8 @@ def test_the_axis_begins_at_the_first_event_of_the_window(hold, viewer, redis_se
     for minutes, begins in ((5, 0), (60, 0)):
         response = viewer.get(DASHBOARD, {"minutes": minutes})
         first, *_, last = rects(charts_of(response)[HOLDS], "released")
-        assert (place(first)[0], round(place(last)[1])) == (begins, 100)
+        assert place(first)[0] == begins
+        assert 90 < place(last)[1] <= 100
 
 
 def test_each_drawing_has_its_figures_as_a_table(hold, viewer):
@@ -225,8 +226,8 @@ def test_each_drawing_has_its_figures_as_a_table(hold, viewer):
 def test_the_most_contended_come_first(hold, wait, two_holds, viewer, monkeypatch):
     monkeypatch.setattr(dashboard, "MAX_CONTENDED", 4)
     hold("undisturbed").release()
-    two_holds("short", 0.05)
-    two_holds("long", 0.4)
+    two_holds("short")
+    two_holds("long", longer=600)
     hold("refused")
     assert not locks.lock("refused").acquire(blocking=False)
     hold("waited for")

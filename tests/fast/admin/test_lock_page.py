@@ -7,6 +7,7 @@ import pytest
 
 from django_redislock import locks
 from django_redislock.admin import lock_page as details
+from django_redislock.lock_state import STATES
 from django_redislock.lock_types import QueueLock
 from tests.pages import (
     LIST,
@@ -35,78 +36,133 @@ TIMELINE = "Holders and waiters of this lock over time"
 # How it stands
 
 
-def test_a_holder_that_renews_and_its_waiters(hold, wait, viewer):
-    hold("invoice", timeout=30)
-    wait("invoice")
-    wait("invoice")
-
-    response = lock_page(viewer, "invoice")
-
-    words = words_of(response)
-    holder = locks.get("invoice").holder
-    assert re.search(rf"● held · {holder.host}:{holder.pid} · [\d.]+s ", words)
-    assert "Waiters 2" in words
-    assert response.context["verdict"].level == "held"
-    assert "In use: releasing is not safe." in words
-    assert "even if its work makes no progress" in words
-    assert f"run on {holder.host}: py-spy dump --pid {holder.pid} Copy" in words
-    assert f"<code>py-spy dump --pid {holder.pid}</code>" in text_of(response)
-    assert "the holder notices within 10s, but keeps working" in words
+def held(hold, server):
+    hold("x", timeout=30)
 
 
-def test_a_stale_holder(redis_server, hold, viewer):
-    hold("stopped", timeout=90)
-    postpone(redis_server, "stopped", seconds=60)
+def late(hold, server):
+    hold("x", timeout=90)
+    postpone(server, "x", seconds=35)
 
-    response = lock_page(viewer, "stopped")
 
-    words = words_of(response)
-    assert response.context["verdict"].level == "stale"
-    assert "▲ stale · " in words
-    assert (
-        "The lease began or was last renewed 1m 00s ago, and its renewal was due every 30s."
-        in words
-    )
-    assert re.search(r"Renewal overdue for [\d.]+s: check the process first\.", words)
-    assert "Release the lock only if its process is gone." in words
-    assert rects(charts_of(response)[TIMELINE], "stale")
+def stale(hold, server):
+    hold("x", timeout=90)
+    postpone(server, "x", seconds=60)
+
+
+def unrenewed(hold, server):
+    hold("x", auto_renewal=False)
+
+
+def renewed_later(hold, server):
+    hold("x", timeout=30, at_least_for=60)
+
+
+def renewed_before(hold, server):
+    """As after 120 s: the 60 s have passed, so the 20 s that are left are of a renewal."""
+    hold("x", timeout=30, at_least_for=60)
+    postpone(server, "x", seconds=40)
+    acquired_before(server, "x", seconds=80)
+
+
+def queued(hold, server, **about):
+    lock = QueueLock(locks.lock("x"), "queued-0123", ("shop.sync", "an-id"), **about)
+    assert lock.acquire(3600)
+
+
+def queued_for_later(hold, server):
+    queued(hold, server, eta="2126-11-25T10:00:00+00:00", broker_queue="slow")
+
+
+def queued_oddly(hold, server):
+    queued(hold, server, eta=[1], broker_queue=2)
+
+
+def queued_for_no_day(hold, server):
+    queued(hold, server, eta="2126-13-45T10:00:00")
+
+
+def cooldown(hold, server):
+    hold("x", at_least_for=20).release()
+
+
+OF_A_QUEUE_LOCK = r"expires in (1h 00m|59m \d+s)"
+
+STANDS = [
+    (held, "held", "In use: releasing is not safe.", r"running \d.* within 10s"),
+    (late, "late", r"Renewal overdue for 5\.\ds: check the process first.", "35s ago.* every 30s"),
+    (stale, "stale", r"Renewal overdue for 3\ds: check the process", "1m 00s ago.* every 30s"),
+    (unrenewed, "unrenewed", "Not known whether releasing is safe.", "expires in (30|29)"),
+    (renewed_later, "unrenewed", "Renewal starts later: not known", "expires in (1m 00|59)"),
+    (renewed_before, "unrenewed", "Renewed before: check the process first.", "in (20|19)"),
+    (queued, "queued", "Queued: the task has not started.", OF_A_QUEUE_LOCK),
+    (queued_for_later, "queued", "Queued", rf"2126-11-2[56] .* “slow”.* {OF_A_QUEUE_LOCK}"),
+    (queued_oddly, "queued", "Queued", OF_A_QUEUE_LOCK),
+    (queued_for_no_day, "queued", "Queued", OF_A_QUEUE_LOCK),
+    (cooldown, "cooldown", "In cooldown.", "another (20|19)"),
+]
+"""How a lock stands: its state, the advice, and the figures in its reason."""
+
+
+@pytest.mark.parametrize(("stand", "code", "head", "figures"), STANDS)
+def test_a_state_is_on_the_page_and_in_the_list(
+    redis_server, hold, viewer, stand, code, head, figures
+):
+    stand(hold, redis_server)
+
+    page, listed = lock_page(viewer, "x"), viewer.get(LIST, {"state": code})
+    others = viewer.get(LIST, {"state": "late" if code == "held" else "held"})
+    locks.force_release("x")
+
+    verdict, state = page.context["verdict"], STATES[code]
+    assert verdict.level == code
+    assert re.match(head, verdict.head)
+    assert re.search(figures, verdict.reason)
+    for each in (page, listed):
+        assert f"{state.mark} {state.label}" in words_of(each)
+    assert html.escape(str(state.meaning)) in text_of(listed)
+    assert ("<meter" in text_of(listed)) is (code not in ("queued", "cooldown"))
+    assert [row.name for row in listed.context["cl"].result_list] == ["x"]
+    assert [row.name for row in others.context["cl"].result_list] == []
+    assert rects(charts_of(page)[TIMELINE], code)
+
+
+@pytest.mark.parametrize(("stand", "command"), [(held, "py-spy dump --pid"), (stale, "ps -p")])
+def test_the_page_names_the_holder_and_how_to_look_at_it(
+    redis_server, hold, wait, viewer, stand, command
+):
+    stand(hold, redis_server)
+    wait("x")
+
+    page, holder = lock_page(viewer, "x"), locks.get("x").holder
+
+    assert f" · {holder.host}:{holder.pid} · " in words_of(page)
+    assert page.context["verdict"].command == f"{command} {holder.pid}"
+    assert f"<code>{command} {holder.pid}</code>" in text_of(page)
+    assert holder.host in page.context["verdict"].next_step
+    assert "Waiters 1" in words_of(page)
+
+
+def test_what_does_not_apply_is_not_shown(hold, redis_server, viewer):
+    for stand in (queued, cooldown):
+        stand(hold, redis_server)
+        page = lock_page(viewer, "x")
+        locks.force_release("x")
+        for text in ("Held since", "held now", "<progress"):
+            assert text not in text_of(page)
 
 
 def test_some_of_several_holders_are_overdue(redis_server, viewer):
     with locks.semaphore("pool", 2, timeout=90):
         postpone(redis_server, "pool", seconds=35)
         with locks.semaphore("pool", 2, timeout=90):
-            some = lock_page(viewer, "pool")
+            some = lock_page(viewer, "pool").context["verdict"]
             postpone(redis_server, "pool", seconds=35)
-            every = lock_page(viewer, "pool")
+            every = lock_page(viewer, "pool").context["verdict"]
 
-    assert "1 of 2 holders has not renewed its lease in time." in words_of(some)
-    assert "2 leases were not renewed, one of them for 1m 10s" in words_of(every)
-
-
-def test_a_lease_that_is_not_renewed(hold, viewer):
-    hold("fixed", auto_renewal=False)
-
-    response = lock_page(viewer, "fixed")
-
-    assert response.context["verdict"].level == "unrenewed"
-    assert "○ held (no renewal) · " in words_of(response)
-    assert "Automatic renewal is off" in words_of(response)
-
-
-def test_a_renewal_is_overdue_before_the_holder_is_stale(redis_server, hold, viewer):
-    hold("late", timeout=90)
-    postpone(redis_server, "late", seconds=35)
-
-    words, listed = words_of(lock_page(viewer, "late")), words_of(viewer.get(LIST))
-
-    assert "△ late · " in words
-    assert "last renewed 35s ago, and its renewal was due every 30s." in words
-    assert "Renewal overdue for 5." in words
-    assert "s: check the process first." in words
-    assert "In use" not in words
-    assert lock_page(viewer, "late").context["verdict"].level == "late"
-    assert "△ late" in listed
+    assert some.head == "Some renewals are overdue."
+    assert some.reason.startswith("1 of 2 ")
+    assert re.match("2 leases .* 1m 10s", every.reason)
 
 
 @pytest.mark.parametrize(("timeout", "seconds"), [(90, 31), (6, 2.5), (30, 11)])
@@ -117,78 +173,6 @@ def test_a_renewal_that_is_a_little_late_is_not_overdue(
     postpone(redis_server, "busy", seconds=seconds)
 
     assert lock_page(viewer, "busy").context["verdict"].level == "held"
-
-
-def test_renewal_starts_later_with_a_long_at_least_for(redis_server, hold, viewer):
-    hold("daily", timeout=30, at_least_for=60)
-
-    words, listed = words_of(lock_page(viewer, "daily")), words_of(viewer.get(LIST))
-
-    assert "Renewal starts later: not known whether releasing is safe." in words
-    assert "Automatic renewal is off" not in words
-    assert "○ held (no renewal)" in listed
-    assert locks.get("daily").renews_later
-
-    # As after 120 s: the 60 s have passed, so the 20 s that are left are of a renewal.
-    postpone(redis_server, "daily", seconds=40)
-    acquired_before(redis_server, "daily", seconds=80)
-
-    words = words_of(lock_page(viewer, "daily"))
-    assert "Renewed before: check the process first." in words
-
-
-def test_the_queue_lock_of_a_task_that_was_sent(viewer):
-    token, task = "queued-0123", ("shop.tasks.sync", "an-id")
-    about = {"eta": "2126-11-25T10:00:00+00:00", "broker_queue": "slow"}
-    place = QueueLock(locks.lock("sync"), token, task, **about)
-    assert place.acquire(3600)
-
-    page, listed = lock_page(viewer, "sync"), words_of(viewer.get(LIST, {"state": "queued"}))
-    place.release()
-
-    words = words_of(page)
-    assert page.context["verdict"].level == "queued"
-    assert "◇ queued · shop.tasks.sync (" in words
-    assert "Queued: the task has not started." in words
-    assert re.search(r"It starts at 2126-11-2[56] \S+ at the earliest\.", words)
-    assert "It is in the broker queue “slow”." in words
-    assert re.search(r"The queue lock expires in (1h 00m|59m \d+s), if the task has not", words)
-    assert "A release does not cancel the queued task" in words
-    assert "Not known" not in words
-    assert "Held since" not in words
-    assert "held now" not in words
-    assert rects(charts_of(page)[TIMELINE], "queued")
-    assert "◇ queued" in listed
-
-
-ODD = [{"eta": "2126-13-45T10:00:00"}, {"eta": [1], "broker_queue": 2}]
-
-
-@pytest.mark.parametrize("about", ODD)
-def test_a_queue_lock_with_odd_metadata(viewer, about):
-    place = QueueLock(locks.lock("sync"), "queued-0123", ("shop.tasks.sync", "an-id"), **about)
-    assert place.acquire(3600)
-
-    page = lock_page(viewer, "sync")
-    place.release()
-
-    assert page.context["verdict"].level == "queued"
-    assert "at the earliest" not in words_of(page)
-
-
-def test_a_cooldown(hold, viewer):
-    hold("often", at_least_for=20).release()
-
-    response = lock_page(viewer, "often")
-    locks.force_release("often")
-
-    assert response.context["verdict"].level == "cooldown"
-    assert "which stays locked for another" in words_of(response)
-    assert "Last holder" in words_of(response)
-    assert "Cooldown ends" in words_of(response)
-    assert "Held since" not in words_of(response)
-    assert "held now" not in words_of(response)
-    assert "<progress" not in text_of(response)
 
 
 def test_readers_and_writers(wait, viewer):
@@ -293,7 +277,7 @@ def test_history_shows_how_holds_ended(hold, viewer):
 
 
 def test_timeline_shows_wait_and_hold_one_after_the_other(two_holds, viewer):
-    two_holds("x", 0.1)
+    two_holds("x")
 
     chart = charts_of(lock_page(viewer, "x"))[TIMELINE]
 

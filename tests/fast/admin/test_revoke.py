@@ -76,7 +76,7 @@ def test_a_running_task_is_ended_and_its_lock_is_released(
     assert [event.outcome for event in locks.history(name)] == ["killed"]
     outcome(result)
     assert result.state == "REVOKED"
-    [line] = caplog.messages
+    [line] = [text for text in caplog.messages if result.id in text]
     fence = re.search(r"fence_token=(\d+)", line)[1]
     assert line == (
         f"Revoking a task in the admin: task={celery_app.long.name}[{result.id}] name='{name}'"
@@ -91,7 +91,7 @@ def test_a_running_task_is_ended_and_its_lock_is_released(
 
 
 def test_a_queued_task_does_not_run(worker, run, releaser) -> None:  # noqa: F811
-    result = worker.send(celery_app.queued["until_executed"], run.id, countdown=2)
+    result = worker.send(celery_app.queued["until_executed"], run.id, countdown=60)
     [lock] = [info.name for info in locks.active() if info.name.startswith(f"queued:{run.id}")]
     page = releaser.post(REVOKE, form_of(lock_page(releaser, lock)))
     assert "The task has not started." in text_of(page)
@@ -99,9 +99,8 @@ def test_a_queued_task_does_not_run(worker, run, releaser) -> None:  # noqa: F81
 
     releaser.post(REVOKE, form_of(page))
 
-    assert freed(lock, within=10)
-    outcome(result)
-    assert result.state == "REVOKED"
+    assert freed(lock)  # long before the task is due
+    assert worker.logged(result.id, "revoked")
     assert not run.notes("begin")
 
 
@@ -159,7 +158,7 @@ def test_a_task_with_another_name_than_its_worker_knows_is_not_revoked(
     assert message.startswith("Not revoked: a worker knows the task ")
     assert celery_app.long.name in message
     assert LogEntry.objects.get().change_message.startswith("Task of the holder not revoked")
-    assert caplog.messages[-1].startswith("Task not revoked in the admin, a worker knows it")
+    assert "Task not revoked in the admin, a worker knows it" in caplog.text
 
 
 def test_a_queued_task_is_never_terminated(hold, releaser, foreign, redis_server) -> None:
@@ -200,7 +199,7 @@ def test_an_unreachable_broker_is_reported(hold, releaser, caplog) -> None:
     assert message.startswith("The task was not revoked: ")
     text = LogEntry.objects.get().change_message
     assert text.startswith("Revocation of the task of the holder requested. Held by ")
-    assert caplog.messages[-1] == "Task not revoked in the admin: task=shop.pay[some-task]"
+    assert "Task not revoked in the admin: task=shop.pay[some-task]" in caplog.messages
 
 
 class ReleasesNoLock(ActiveLockAdmin):

@@ -20,7 +20,7 @@ def lose():
     wait_until(lambda: locks.force_release(NAME) == 1)
 
 
-@single_instance(key=NAME, timeout=0.3, on_lost="abort")
+@single_instance(key=NAME, timeout=1.5, on_lost="abort")
 def work(until):
     while not until():
         time.sleep(0.001)
@@ -51,7 +51,7 @@ def test_a_function_with_its_own_signal_handler_fails_at_its_end():
 
 
 def test_a_function_that_ends_at_that_moment_is_not_interrupted_later():
-    for _ in range(10):
+    for _ in range(5):
         start(lose)
         with suppress(LockLost):
             assert work(lambda: current_lock().lost) is True

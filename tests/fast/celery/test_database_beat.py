@@ -14,7 +14,6 @@ from django_celery_beat.models import (
     IntervalSchedule,
     PeriodicTask,
     PeriodicTasks,
-    SolarSchedule,
 )
 
 from django_redislock.celery import beat as beat_module
@@ -333,36 +332,6 @@ def test_a_clocked_task_is_sent_once(beat, sent):
     assert not task.enabled
 
 
-def test_a_clocked_task_of_the_future_waits(beat, sent):
-    clocked = ClockedSchedule.objects.create(clocked_time=timezone.now() + timedelta(days=2))
-    add(clocked=clocked, one_off=True)
-    ticks(beat())
-    assert sent == []
-
-
-def test_a_solar_schedule_is_continued(beat, sent):
-    pytest.importorskip("ephem")
-    sunset = SolarSchedule.objects.create(event="sunset", latitude=48.1, longitude=11.6)
-    add(solar=sunset)
-    write_record(entry=ago(26 * HOUR))
-    first, second = beat(), beat()
-    take_over(first, second)
-    assert names(sent) == ["shop.entry"]
-
-
-def test_an_entry_waits_for_its_start_time(beat, sent):
-    add(start_time=timezone.now() + timedelta(hours=1), **interval(1))
-    ticks(beat())
-    assert sent == []
-
-
-def test_an_entry_that_has_expired_is_not_sent(beat, sent):
-    add(expires=timezone.now() - timedelta(hours=1), **interval(1))
-    write_record(entry=ago(5))
-    ticks(beat())
-    assert sent == []
-
-
 @pytest.mark.filterwarnings(r"ignore:datetime\.datetime\.utcnow:DeprecationWarning")
 def test_naive_times_are_in_utc(beat, sent, settings):
     settings.USE_TZ = False
@@ -373,10 +342,3 @@ def test_naive_times_are_in_utc(beat, sent, settings):
     first, second = beat(), beat()
     take_over(first, second)
     assert names(sent) == ["shop.entry"]
-
-
-def test_the_schedule_of_the_configuration_is_in_the_database(beat):
-    entry = {"task": "shop.hourly", "schedule": float(HOUR)}
-    beat(beat_schedule={"hourly": entry})
-    beat(beat_schedule={"hourly": entry})
-    assert PeriodicTask.objects.get(name="hourly").task == "shop.hourly"

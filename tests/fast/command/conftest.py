@@ -10,7 +10,7 @@ from celery import Celery
 
 from django_redislock import locks
 from tests.commands import call
-from tests.lock_fixtures import three_servers  # noqa: F401  a fixture
+from tests.lock_fixtures import default_sigterm, three_servers  # noqa: F401  fixtures
 
 
 @pytest.fixture

@@ -80,12 +80,6 @@ def test_the_default_name_is_that_of_the_command():
     assert run(Nightly) == (0, "nightly\n", "")
 
 
-def test_call_command_takes_the_lock_too():
-    out = StringIO()
-    call_command(Rebuild(), "7", stdout=out)
-    assert out.getvalue().startswith("rebuild:7 ")
-
-
 @pytest.mark.parametrize("wait", ["5s", 5, None])
 def test_call_command_takes_a_wait_as_text_or_in_seconds(wait):
     out = StringIO()
@@ -97,12 +91,6 @@ def test_call_command_takes_a_wait_as_text_or_in_seconds(wait):
 def test_call_command_refuses_another_wait(wait):
     with pytest.raises(CommandError, match=r"argument --wait: .*(5 weeks|-1|5)"):
         call_command(Nightly(), wait=wait)
-
-
-def test_an_instance_that_is_called_has_the_name_of_its_module():
-    out = StringIO()
-    call_command(Nightly(), stdout=out)
-    assert out.getvalue() == "test_isolated\n"
 
 
 def test_a_second_run_ends_successfully_and_names_the_holder():
@@ -134,20 +122,6 @@ def test_wait_waits_for_the_end_of_the_other_run(text):
 
         ending = start(end)
         assert run(Nightly, "--wait", text) == (0, "nightly\n", "")
-        ending.result(60)
-
-
-def test_call_command_can_wait():
-    with held_elsewhere("rebuild:7") as other:
-
-        def end():
-            waiting(locks, "rebuild:7", 1)
-            other.release()
-
-        ending = start(end)
-        out = StringIO()
-        call_command(Rebuild(), "7", wait=60, stdout=out)
-        assert out.getvalue()
         ending.result(60)
 
 
@@ -189,6 +163,7 @@ def test_an_error_of_the_command_is_more_important(how):
     assert locks.get("rebuild:7") is None
 
 
+@pytest.mark.usefixtures("default_sigterm")
 def test_sigterm_releases_the_lock():
     assert run(Rebuild, "7", "--fail", "terminate")[0] == 143
     assert locks.get("rebuild:7") is None

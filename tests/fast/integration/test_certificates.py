@@ -1,7 +1,6 @@
 """A client refuses the certificate of another host, with each version of redis-py."""
 
 import asyncio
-import gc
 import select
 import socket
 import ssl
@@ -14,6 +13,7 @@ from django.core.checks import run_checks
 
 from django_redislock import locks
 from tests.lock_fixtures import CORE, DJANGO_REDIS
+from tests.lock_tools import warnings_of_block
 from tests.servers import Certificates
 from tests.tools import wait_until
 
@@ -243,7 +243,7 @@ def test_an_alias_with_tls_is_not_W005(place):
     assert locks.ping() < 60
 
 
-def test_the_end_of_an_event_loop_closes_its_connections(place, own_redis, recwarn):
+def test_the_end_of_an_event_loop_closes_its_connections(place, own_redis):
     own = place()
 
     def is_reading_the_inbox():
@@ -255,9 +255,9 @@ def test_the_end_of_an_event_loop_closes_its_connections(place, own_redis, recwa
             await asyncio.to_thread(wait_until, is_reading_the_inbox)
             waiter.cancel()
 
-    for _ in range(5):
-        asyncio.run(use())
-        # The server notices a little later that the reader is gone.
-        wait_until(lambda: not is_reading_the_inbox())
-    gc.collect()
-    assert [text for each in recwarn if "unclosed" in (text := str(each.message))] == []
+    with warnings_of_block() as warned:
+        for _ in range(5):
+            asyncio.run(use())
+            # The server notices a little later that the reader is gone.
+            wait_until(lambda: not is_reading_the_inbox())
+    assert [text for text in warned if "unclosed" in text] == []

@@ -1,17 +1,13 @@
 """The system checks of `manage.py check`."""
 
-import re
-
 import pytest
 from django.core.checks import run_checks
 from django.core.exceptions import ImproperlyConfigured
 from redis import Redis
 
 from django_redislock import locks
-from django_redislock.checks import check_server, check_settings
+from django_redislock.checks import check_settings
 from tests.lock_fixtures import CORE, DJANGO_REDIS
-
-from .test_connection import MISTAKEN, MISTAKEN_RETRIES, UNFIT, UNREADABLE
 
 ABOUT_TASKS = {"redislock.W006"}
 
@@ -34,18 +30,6 @@ def test_a_missing_alias_is_E001(settings):
     assert "'default'" in messages()["redislock.E001"].hint
 
 
-@pytest.mark.parametrize("alias", UNFIT)
-def test_an_unsupported_backend_is_E002(settings, alias):
-    settings.CACHES = {**settings.CACHES, **UNFIT}
-    settings.REDISLOCK_CACHE = alias
-    assert set(messages(deploy=True)) == {"redislock.E002"}
-    [message] = messages().values()
-    assert repr(alias) in message.msg
-    assert UNFIT[alias]["BACKEND"] in message.msg
-    assert "REDISLOCK_CACHE" in message.hint
-    assert message.is_serious()
-
-
 @pytest.mark.parametrize("backend", ["nowhere.at.All", "django.core.cache.NoCache"])
 def test_a_backend_that_cannot_be_imported_is_E002(settings, backend):
     settings.CACHES = {**settings.CACHES, "broken": {"BACKEND": backend}}
@@ -57,35 +41,6 @@ def test_a_backend_that_cannot_be_imported_is_E002(settings, backend):
     assert backend in message.msg
     assert "BACKEND" in message.hint
     assert "REDISLOCK_CACHE" not in message.hint
-
-
-ALL_MISTAKEN = {**MISTAKEN, **MISTAKEN_RETRIES}
-
-
-@pytest.mark.parametrize(
-    ("backend", "options", "mistake"), ALL_MISTAKEN.values(), ids=ALL_MISTAKEN
-)
-def test_invalid_options_are_E002(settings, alias_on, backend, options, mistake):
-    alias_on("redis://mistaken", backend=backend, **options)
-    settings.REDISLOCK_CACHE = "own"
-
-    assert check_server(None) == []
-    [message] = check_settings(None)
-    assert message.id == "redislock.E002"
-    assert re.search(f"'own': .*({mistake})", message.msg)
-    wrong = "OPTIONS" if backend in (CORE, DJANGO_REDIS) else "BACKEND"
-    assert wrong in message.hint
-    assert "REDISLOCK_CACHE" not in message.hint
-
-
-@pytest.mark.parametrize("location", UNREADABLE.values(), ids=UNREADABLE)
-def test_an_invalid_address_is_E002(settings, alias_on, location):
-    alias_on(location)
-    settings.REDISLOCK_CACHE = "own"
-    assert set(messages(deploy=True)) == {"redislock.E002"}
-    assert "'own': " in messages()["redislock.E002"].msg
-    assert "LOCATION" in messages()["redislock.E002"].hint
-    assert "REDISLOCK_CACHE" not in messages()["redislock.E002"].hint
 
 
 @pytest.mark.parametrize(

@@ -3,23 +3,16 @@ the lock cannot end a hold or a wait of another one that chose the same token.""
 
 import asyncio
 import contextlib
-import os
-import signal
-import time
 
 import pytest
 
 from django_redislock import LockNotOwnedError, locks
-from django_redislock.keys import Keys
-from django_redislock.lock_types.lease_flows import release_in_background
 from django_redislock.signals import lock_force_released
-from tests.lock_tools import free, lease_of, listening, start, waiting
+from tests.lock_tools import free, listening, start, waiting
 from tests.servers import Node
-from tests.tools import Child
 
 TOKEN = "web-1"
 NAME = "chosen"
-KEYS = Keys("redislock")
 
 
 @pytest.fixture(scope="module")
@@ -59,9 +52,6 @@ def pair(request):
     return PAIRS[request.param] or [request.getfixturevalue("quorum")] * 2
 
 
-SLOW_PAIRS = pytest.mark.parametrize("pair", ["mutex", "lock_many", "quorum"], indirect=True)
-
-
 def acquire(lock, **arguments):
     """Acquire in another thread, with the token."""
     return start(lambda: lock.acquire(token=TOKEN, **arguments))
@@ -92,32 +82,7 @@ def test_the_token_of_the_holder_lets_nobody_in(pair, ask):
     first.release()
 
 
-def test_the_object_of_the_holder_lets_nobody_in_either(ask):
-    shared = locks.lock(NAME)
-    assert shared.acquire(token=TOKEN)
-
-    assert ask(shared, blocking=False).result(60) is False
-    assert shared.acquire(blocking=False, token=TOKEN) is False
-
-    shared.release()
-
-
-@SLOW_PAIRS
-def test_the_token_of_the_holder_does_not_shorten_the_cooldown(pair, ask):
-    first, second = pair[0](at_least_for=1), pair[1]()
-    began = time.monotonic()
-    assert first.acquire(token=TOKEN)
-    first.release()
-
-    assert ask(second, blocking=False).result(60) is False
-    assert time.monotonic() - began < 1
-    assert ask(second, blocking=True).result(60) is True
-    assert time.monotonic() - began > 0.9
-
-    forget_all()
-
-
-@SLOW_PAIRS
+@pytest.mark.parametrize("pair", ["mutex", "lock_many", "quorum"], indirect=True)
 def test_callers_with_the_token_of_the_holder_wait_for_the_release(pair, ask):
     """They have positions of their own. One that gives up ends neither the hold nor a wait."""
     first = pair[0]()
@@ -150,87 +115,6 @@ async def ahold_once(lock):
 
 def manager_of(lock):
     return locks.using("chosen0") if lock.kind == "quorum" else locks
-
-
-def forget_all():
-    for manager in locks.everywhere():
-        for name in (NAME, "other"):
-            manager.force_release(name)
-
-
-def test_the_token_of_a_waiter_lets_nobody_ahead(redis_server):
-    """The first waiter keeps its position, and gets the first grant."""
-    order = []
-
-    def hold(number):
-        lock = locks.lock(NAME)
-        assert lock.acquire(token=TOKEN)
-        order.append(number)
-        lock.release()
-
-    with locks.lock(NAME):
-        waiters = [start(hold, 0)]
-        waiting(locks, NAME, 1)
-        waiters.append(start(hold, 1))
-        waiting(locks, NAME, 2)
-        assert not acquire(locks.lock(NAME), blocking=False).result(60)
-        waiting(locks, NAME, 2)
-    for each in waiters:
-        each.result(60)
-    assert order == [0, 1]
-
-
-def test_a_grant_that_is_not_confirmed_lets_nobody_in():
-    """The waiter was killed before it received its grant."""
-    with locks.lock(NAME) as holder, Child(WAITER) as child:
-        waiting(locks, NAME, 1)
-        os.kill(child.pid, signal.SIGSTOP)
-        holder.release()
-        assert locks.get(NAME).token == TOKEN
-        assert not acquire(locks.lock(NAME), blocking=False).result(60)
-        assert locks.get(NAME).token == TOKEN
-        assert holder.acquire()  # after the grant has expired
-
-
-WAITER = f"""
-from django_redislock import locks
-locks.lock({NAME!r}).acquire(token={TOKEN!r})
-hear()
-"""
-
-
-def test_an_interrupted_caller_does_not_end_the_hold_of_another():
-    first = locks.lock(NAME)
-    assert first.acquire(token=TOKEN)
-
-    async def give_up():
-        waits = asyncio.create_task(locks.lock(NAME).aacquire(token=TOKEN))
-        await asyncio.to_thread(waiting, locks, NAME, 1)
-        waits.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await waits
-
-    asyncio.run(give_up())
-
-    waiting(locks, NAME, 0)
-    assert first.owned()
-    first.release()
-
-
-def test_a_release_in_the_background_does_not_end_the_next_hold(monkeypatch):
-    first, second = locks.lock(NAME), locks.lock(NAME)
-    assert first.acquire(token=TOKEN)
-    release_in_background(lease_of(first))
-    assert second.acquire(token=TOKEN)
-
-    release_in_background(lease_of(first))
-    third = locks.lock("another")  # released by the same thread, later
-    assert third.acquire()
-    release_in_background(lease_of(third))
-    free(locks, "another")
-
-    assert second.owned()
-    second.release()
 
 
 # What users see of a chosen token

@@ -2,11 +2,9 @@
 
 import asyncio
 import contextlib
-import gc
 import socket
 import threading
 import time
-import warnings
 from functools import partial
 
 import pytest
@@ -26,6 +24,7 @@ from django_redislock import AsyncLock, Lock, locks
 from django_redislock.backends import cluster as nodes_of_cluster
 from django_redislock.backends import servers
 from django_redislock.conf import conf
+from tests.lock_tools import warnings_of_block
 from tests.servers import Cluster
 from tests.tools import wait_until
 
@@ -222,22 +221,9 @@ def test_connections_are_closed_after_a_refresh_of_the_topology(cluster):
             nodes.refresh()
             await asyncio.wait([nodes._refresh_task])
 
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", ResourceWarning)
+    with warnings_of_block() as warned:
         asyncio.run(use())
-        gc.collect()
-    assert [str(warning.message) for warning in caught] == []
-
-
-def test_idle_connections_that_were_closed_cause_no_error_in_async(cluster):
-    async def use():
-        async with locks.lock("a"):
-            pass
-        assert cluster.owner(slot_of("a")).ask("CLIENT", "KILL", "TYPE", "normal")
-        async with locks.lock("a"):
-            pass
-
-    asyncio.run(use())
+    assert warned == []
 
 
 def test_a_slot_that_does_not_arrive_is_an_error_without_leftovers(cluster, monkeypatch):

@@ -1,6 +1,7 @@
 """Cache aliases as the servers of locks: prefixes, options, pools, and changed settings."""
 
 import asyncio
+import re
 from datetime import timedelta
 from importlib import import_module
 from importlib.util import find_spec
@@ -13,6 +14,7 @@ from django.test import override_settings
 
 from django_redislock import locks
 from django_redislock.backends import ClientServer, servers, supports_locks
+from django_redislock.checks import check_server, check_settings
 from tests.lock_fixtures import CORE, DJANGO_REDIS
 from tests.lock_tools import start, waiting
 from tests.servers import Certificates, Node
@@ -98,6 +100,20 @@ def test_an_error_names_an_unsupported_backend(settings, alias):
         with pytest.raises(ImproperlyConfigured, match=repr(alias)) as caught:
             use()
         assert backend in str(caught.value)
+    settings.REDISLOCK_CACHE = alias
+    message = the_check()
+    assert message.is_serious()
+    assert repr(alias) in message.msg
+    assert backend in message.msg
+    assert "REDISLOCK_CACHE" in message.hint
+
+
+def the_check():
+    """Return the message of the system checks about an alias that cannot be used."""
+    assert check_server(None) == []
+    [message] = check_settings(None)
+    assert message.id == "redislock.E002"
+    return message
 
 
 MISTAKEN = {
@@ -133,23 +149,28 @@ MISTAKEN = {
     "django-redis's client": (DJANGO_REDIS, {"CLIENT_CLASS": "nowhere.Client"}, "nowhere"),
 }
 
-MISTAKEN_RETRIES = {  # asyncio connections do not get them
+MISTAKEN |= {
     "retry": (CORE, {"retry": 3}, "retry must be a Retry|'int' object has no"),
     "retry on errors": (CORE, {"retry": 3, "retry_on_error": [OSError]}, "'int' object has no"),
 }
 
 
 @pytest.mark.parametrize(("backend", "options", "text"), MISTAKEN.values(), ids=MISTAKEN)
-def test_an_error_names_an_alias_with_invalid_options(alias_on, backend, options, text):
+def test_an_alias_with_invalid_options_is_named(settings, alias_on, backend, options, text):
     mistaken = alias_on("redis://mistaken", backend=backend, **options)
 
-    for use in (
-        mistaken.lock("a").acquire,
-        mistaken.count,
-        lambda: asyncio.run(mistaken.acount()),
-    ):
-        with pytest.raises(ImproperlyConfigured, match=f"'own': .*{text}"):
+    uses = [mistaken.lock("a").acquire, mistaken.count]
+    if "retry" not in options:  # asyncio connections do not get it
+        uses.append(lambda: asyncio.run(mistaken.acount()))
+    for use in uses:
+        with pytest.raises(ImproperlyConfigured, match=f"'own': .*({text})"):
             use()
+    settings.REDISLOCK_CACHE = "own"
+    message = the_check()
+    assert re.search(f"'own': .*({text})", message.msg)
+    wrong = "OPTIONS" if backend in (CORE, DJANGO_REDIS) else "BACKEND"
+    assert wrong in message.hint
+    assert "REDISLOCK_CACHE" not in message.hint
 
 
 UNSUPPORTED = {
@@ -185,12 +206,17 @@ UNREADABLE = {
 
 
 @pytest.mark.parametrize("location", UNREADABLE.values(), ids=UNREADABLE)
-def test_an_error_names_an_alias_with_an_invalid_address(alias_on, location):
+def test_an_alias_with_an_invalid_address_is_named(settings, alias_on, location):
     unreadable = alias_on(location)
 
     with pytest.raises(ImproperlyConfigured, match="'own': "):
         unreadable.count()
     assert "own" not in [each.alias for each in locks.everywhere()]
+    settings.REDISLOCK_CACHE = "own"
+    message = the_check()
+    assert "'own': " in message.msg
+    assert "LOCATION" in message.hint
+    assert "REDISLOCK_CACHE" not in message.hint
 
 
 def test_the_service_name_of_sentinels_need_not_be_a_valid_host_name(alias_on):
@@ -361,29 +387,3 @@ if find_spec("redis.cache"):  # not in redis-py 5.0
             waiting(own, "a", 1)
         assert waiter.result(60)
         assert asyncio.run(_ahold(own))
-
-
-def test_one_connection_serves_many_async_callers(alias_on, own_server):
-    own = alias_on(own_server.url, max_connections=1)
-
-    async def all_use():
-        return await asyncio.gather(*(_ahold(own, f"n{number}") for number in range(5)))
-
-    assert asyncio.run(all_use()) == [True] * 5
-
-
-def test_a_blocking_pool_serves_asyncio(alias_on, either_backend, own_server):
-    options = {"max_connections": 3, "timeout": 20}
-    if either_backend == CORE:
-        options |= {"pool_class": "redis.BlockingConnectionPool"}
-    else:
-        pool = {"CONNECTION_POOL_CLASS": "redis.BlockingConnectionPool"}
-        options = pool | {"CONNECTION_POOL_KWARGS": options}
-    manager = alias_on(own_server.url, backend=either_backend, **options)
-
-    async def all_use():
-        return await asyncio.gather(*(_ahold(manager) for _ in range(5)))
-
-    assert asyncio.run(all_use()) == [True] * 5
-    with manager.lock("a"):
-        pass

@@ -226,12 +226,13 @@ def test_waiters_do_not_hold_the_lock_one_after_another_after_a_failed_computati
     assert acquired.count(LOCK) < 10  # it is 4 if no thread is late
 
 
-def test_an_interrupt_of_the_computation_releases_the_lock(values):
-    def interrupt():
-        raise KeyboardInterrupt
+@pytest.mark.parametrize("error", [ZeroDivisionError, KeyboardInterrupt, StopIteration])
+def test_an_exception_of_the_computation_releases_the_lock(values, error):
+    def fail():
+        raise error
 
-    with pytest.raises(KeyboardInterrupt):
-        get(interrupt)
+    with pytest.raises(error):
+        get(fail)
     assert locks.get(LOCK) is None
     assert get(lambda: 1) == 1
 
@@ -290,16 +291,6 @@ def test_a_wait_can_be_limited(values):
         pytest.raises(LockNotAcquired, match=r"'rates' was not computed within 0\.05 s"),
     ):
         get(refuse, blocking_timeout=0.05)
-
-
-def test_a_limited_wait_behind_another_caller_of_the_process_ends(values, arrived):
-    slow = Slow()
-    callers = [start(get, slow) for _ in range(2)]
-    arrived(1)
-    with pytest.raises(LockNotAcquired):
-        get(refuse, blocking_timeout=0.05)
-    slow.may_end.set()
-    assert [each.result() for each in callers] == [1, 1]
 
 
 def test_callers_behind_one_that_gives_up_go_on_waiting(values, arrived):
@@ -396,16 +387,6 @@ def test_a_computation_can_ask_for_other_values(values):
     assert get(outer) == 3
 
 
-def stop():
-    raise StopIteration("the end")
-
-
-def test_an_iterator_that_is_at_its_end_is_an_error(values):
-    with pytest.raises(RuntimeError, match="StopIteration"):
-        get(stop)
-    assert locks.get(LOCK) is None
-
-
 # An expired value
 
 
@@ -479,18 +460,10 @@ def test_a_value_without_a_timeout_never_expires(values, moving_time):
 # The lock is lost, and Redis is away
 
 
-def test_a_value_computed_after_the_lock_was_lost_is_returned_but_not_stored(values):
+@pytest.mark.parametrize("take", [lose, locks.force_release], ids=["noticed", "not noticed"])
+def test_a_value_computed_after_the_lock_was_lost_is_returned_but_not_stored(values, take):
     def compute():
-        lose(LOCK)
-        return "late"
-
-    assert get(compute) == "late"
-    assert values.get("rates") is None
-
-
-def test_a_loss_that_the_holder_has_not_noticed_does_not_store_the_value(values):
-    def compute():
-        assert locks.force_release(LOCK) == 1
+        take(LOCK)
         return "late"
 
     assert get(compute) == "late"
@@ -521,8 +494,7 @@ def test_without_redis_the_value_is_computed_without_a_lock(
     assert own_locks.get_or_set("rates", lambda: 1, 60, cache=alias) == 1
     assert async_to_sync(own_locks.aget_or_set)("rates", lambda: 1, 60, cache=alias) == 1
     assert values.get("rates") == (1 if alias == "values" else None)
-    [record] = caplog.records
-    assert "Value computed without a lock: key='rates' error=" in record.getMessage()
+    assert caplog.text.count("Value computed without a lock: key='rates' error=") == 1
     with pytest.raises(LockError, match="asks for its own value"):
         own_locks.get_or_set(
             "own", lambda: own_locks.get_or_set("own", refuse, 60, cache=alias), 60, cache=alias
@@ -750,23 +722,10 @@ async def test_coroutines_behind_a_cancelled_waiter_go_on_waiting(values, arrive
     assert await second == thread.result() == 1
 
 
-async def test_sync_and_async_code_share_the_lock(values):
-    slow = Slow()
-    thread = start(get, slow)
-    await asyncio.to_thread(slow.began.wait, 60)
-    task = asyncio.create_task(aget(refuse))
-    await awaiting(locks, LOCK, 1)
-    slow.may_end.set()
-    assert await task == 1
-    assert thread.result() == 1
-
-
 async def test_sync_code_in_an_event_loop_computes_instead_of_waiting(values, caplog):
     with held_elsewhere(locks.write_lock(LOCK)):
         assert get(lambda: "computed", blocking_timeout=60) == "computed"
-    assert "without a lock: key='rates' error=A wait would block the running event loop" in (
-        caplog.text
-    )
+    assert "error=A wait would block the running event loop" in caplog.text
     assert get(refuse) == "computed"
 
 
@@ -802,14 +761,6 @@ def test_memcached_can_store_the_values(in_memcached, key, stale):
 def test_none_is_a_value_in_memcached(in_memcached):
     assert get(lambda: None) is None
     assert get(refuse) is None
-
-
-def test_one_computes_a_value_for_memcached(in_memcached, arrived):
-    slow = Slow()
-    callers = [start(get, slow) for _ in range(5)]
-    arrived(4)
-    slow.may_end.set()
-    assert [each.result() for each in callers] == [1] * 5
 
 
 def test_without_memcached_the_value_is_computed(in_memcached, memcached_server):

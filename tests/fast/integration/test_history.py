@@ -46,37 +46,6 @@ def test_a_release_is_recorded_with_its_hold(manager):
     assert lock.token is None
 
 
-def test_a_reused_token_hides_no_loss(manager):
-    lost, released = manager.lock("a", timeout=0.05, auto_renewal=False), manager.lock("a")
-    for _ in range(2):
-        assert lost.acquire(token="again")
-        wait_until(lambda: manager.get("a") is None)
-        with pytest.raises(LockLost):
-            lost.release()
-        assert released.acquire(token="again")
-        released.release()
-    assert outcomes(manager) == ["released", "lost", "released", "lost"]
-
-
-def test_a_forced_release_stays_forced_if_the_holder_releases(manager):
-    lock = manager.lock("a")
-    assert lock.acquire()
-    manager.force_release("a")
-    with pytest.raises(LockLost):
-        lock.release()
-    assert outcomes(manager) == ["forced"]
-
-
-def test_a_full_server_releases_locks_without_recording(own_locks, own_redis):
-    lock, other = own_locks.lock("a"), own_locks.lock("b")
-    assert lock.acquire()
-    assert other.acquire()
-    own_redis.config_set("maxmemory", 1)
-    lock.release()
-    assert own_locks.force_release("b") == 1
-    assert own_locks.count() == 0
-
-
 # Refusals
 
 
@@ -172,15 +141,6 @@ def test_an_extended_lease_shows_no_renewal():
     lock.release()
 
 
-def test_the_newest_events_are_first_up_to_the_limit(manager):
-    for number in range(20):
-        with manager.lock(f"n{number}"):
-            pass
-    events = manager.history(limit=5)
-    assert [event.name for event in events] == [f"n{number}" for number in range(19, 14, -1)]
-    assert [event.name for event in manager.history("n3")] == ["n3"]
-
-
 @pytest.mark.parametrize("late", [False, True])
 def test_a_loss_is_one_event(manager, late):
     """An expiry becomes a loss when the holder releases: at once, or after other leases have
@@ -232,15 +192,6 @@ def test_a_new_holder_with_a_short_grant_is_not_stale():
     assert not locks.get("a").is_stale
     go.set()
     waiter.result(60)
-
-
-@pytest.mark.parametrize("least", [0, 0.6])
-def test_a_lock_without_renewal_is_stale_after_half_its_lease(least):
-    lock = locks.lock("a", timeout=1, at_least_for=least)
-    start(lock.acquire).result(60)  # the thread ended, so nothing renews the lease
-    info = wait_until(lambda: (found := locks.get("a")) and found.is_stale and found)
-    assert info.first.since_renewal > 0.5
-    locks.force_release("a")
 
 
 # The queue, and pages

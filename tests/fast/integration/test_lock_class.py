@@ -18,8 +18,7 @@ from django_redislock.engine import queries
 from django_redislock.engine.runners import run
 from django_redislock.lock_types import Semaphore, base
 from django_redislock.testing import EmbeddedServer
-from tests.lock_tools import cut_connections, hold_of, start
-from tests.servers import Node
+from tests.lock_tools import hold_of, start
 from tests.servers.processes import free_port
 from tests.tools import wait_until
 
@@ -336,32 +335,6 @@ async def test_a_refused_acquisition_keeps_no_async_client_alive():
         clients = [await refused() for _ in range(3)]
         gc.collect()
         assert [each() for each in clients] == [None] * 3
-
-
-async def test_a_closed_idle_connection_of_an_async_client_causes_no_error():
-    with Node() as server, redis.Redis.from_url(server.url) as other:
-        async with redis.asyncio.Redis.from_url(server.url) as client:
-            for _ in range(2):
-                async with AsyncLock(client, "a"):
-                    cut_connections(other)
-                cut_connections(other)
-
-
-async def test_tasks_may_share_one():
-    async with async_client() as client:
-        lock = client.lock("a", thread_local=False, lock_class=AsyncLock)
-        assert await asyncio.create_task(lock.acquire())
-        await asyncio.create_task(lock.release())
-        assert not await lock.locked()
-
-
-async def test_the_loss_of_an_async_lock():
-    async with async_client() as client:
-        with pytest.raises(LockLost):
-            async with client.lock("a", lock_class=AsyncLock):
-                await client.flushdb()
-        async with AsyncLock(client, "a", raise_on_release_error=False):
-            await client.flushdb()
 
 
 async def test_an_aborted_task_ends_with_the_loss_although_the_release_raises():

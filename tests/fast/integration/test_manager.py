@@ -45,33 +45,6 @@ def test_active_lists_the_held_locks(manager):
     release(held)
 
 
-@pytest.mark.parametrize(
-    ("pattern", "found"),
-    [
-        (None, ["a:1", "a:10", "a[1]", "a\\1", "b:1", "Ab:1"]),
-        ("*", ["a:1", "a:10", "a[1]", "a\\1", "b:1", "Ab:1"]),
-        ("a:*", ["a:1", "a:10"]),
-        ("a:?", ["a:1"]),
-        ("*1", ["a:1", "a\\1", "b:1", "Ab:1"]),
-        ("?:1", ["a:1", "b:1"]),
-        ("a[1]", ["a[1]"]),
-        ("a[*", ["a[1]"]),
-        ("[ab]:1", []),
-        ("a\\1", ["a\\1"]),
-        ("a\\*", ["a\\1"]),
-        ("a", []),
-        (":1", []),
-        ("", []),
-        ("A*", ["Ab:1"]),
-    ],
-)
-def test_patterns_know_stars_and_question_marks_only(pattern, found):
-    held = hold(locks, "a:1", "a:10", "a[1]", "a\\1", "b:1", "Ab:1")
-    assert names(locks.active(pattern)) == names(locks.page(pattern).infos) == sorted(found)
-    assert locks.page(pattern).total == len(found)
-    release(held)
-
-
 def test_active_finds_all_locks_although_one_is_renewed(redis_server):
     wanted = list(map("n:{}".format, range(700)))
     for name in wanted:

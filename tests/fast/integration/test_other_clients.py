@@ -14,7 +14,7 @@ from django.db import transaction
 from django_redislock import AsyncLock, Lock, LockError, LockLost, locks
 from django_redislock.testing import EmbeddedServer
 from tests.lock_fixtures import CORE, DJANGO_REDIS
-from tests.lock_tools import awaiting, commands, free, start, waiting
+from tests.lock_tools import commands, free, start, waiting
 from tests.servers import Node
 
 SAME = "already held by this"
@@ -140,17 +140,6 @@ def test_a_holder_that_chose_its_token_is_recognised(other):
         first.release()
 
     ended(nested)
-
-
-def test_the_error_of_several_does_not_name_a_lock_with_a_chosen_token(other):
-    first, elsewhere = locks.lock("a"), start(locks.lock("b", auto_renewal=False).acquire)
-    assert elsewhere.result(60)
-    assert first.acquire(token="mine")
-    many = other.lock_many(["a", "b"], reentrant=True, blocking=False)
-    with pytest.raises(LockError, match=r"^Lock 'b' was not acquired"), many:
-        pytest.fail("the block ran")
-    first.release()
-    locks.force_release("b")
 
 
 def test_a_holder_with_a_limit_waits_so_long(ways):
@@ -287,17 +276,6 @@ def test_another_thread_may_wait_for_the_holder(other):
     locks.force_release("a")
 
 
-async def test_another_task_may_wait_for_the_holder(other):
-    async def wait():
-        return await other.lock("a").aacquire()
-
-    async with locks.lock("a"):
-        waiter = asyncio.create_task(wait())
-        await awaiting(locks, "a", 1)
-    assert await aended(waiter)
-    await locks.aforce_release("a")
-
-
 def test_a_lock_that_was_lost_is_free_for_its_holder(other):
     lost = locks.lock("a")
 
@@ -312,17 +290,6 @@ def test_a_lock_that_was_lost_is_free_for_its_holder(other):
     ended(nested)
 
 
-def test_a_thread_waits_for_its_own_lease_without_renewal(other):
-    first = locks.lock("a", timeout=0.6, auto_renewal=False)
-
-    def nested():
-        assert first.acquire()
-        with other.lock("a") as second:
-            return first.lost and second.owned()
-
-    assert ended(nested)
-
-
 # asyncio
 
 
@@ -333,15 +300,6 @@ async def test_a_task_that_would_wait_for_itself_is_refused(other):
     async with locks.semaphore("a", 1):
         with pytest.raises(LockError, match=SAME):
             await aended(other.semaphore("a", 1).aacquire())
-
-
-async def test_a_task_enters_its_lock_again(other):
-    async with locks.lock("a") as outer:
-        async with other.lock("a", reentrant=True) as inner:
-            assert inner.token == outer.token
-            assert await inner.aowned()
-        assert await outer.aowned()
-    assert await locks.aget("a") is None
 
 
 async def test_a_task_with_two_clients():

@@ -68,7 +68,7 @@ def test_one_thread_renews_all_in_few_commands(redis_server, moving_clock):
             moving_clock.forward(15)
     assert len(renewal_threads() - before) <= 1
     assert not any(lock.lost for lock in held)
-    assert called["evalsha"] <= 3 * 16  # one for each bucket
+    assert called["evalsha"] < 3 * 200 / 10
     for lock in held:
         lock.release()
 
@@ -225,6 +225,9 @@ def test_a_longer_lease_does_not_delay_the_notice_of_a_loss(moving_clock, option
 
 
 def test_no_renewal_starts_in_a_loop_that_closes(caplog):
+    gc.collect()  # tasks of other tests
+    caplog.clear()
+
     async def use(inside, leave):
         async with locks.lock("a"):
             inside.set()
@@ -260,18 +263,6 @@ def test_a_round_that_fails_does_not_stop_renewal_in_async(monkeypatch, caplog):
     asyncio.run(use())
 
 
-def test_a_lost_lock_cannot_abort_a_thread(heard, moving_clock):
-    lock = locks.lock("a", timeout=30, on_lost="abort")
-    assert lock.acquire()
-    assert locks.force_release("a") == 1
-    moving_clock.forward(15)
-    assert heard
-    with pytest.raises(LockLost):
-        lock.assert_held()
-    with pytest.raises(LockLost):
-        lock.release()
-
-
 def test_on_lost_may_use_locks_itself(moving_clock):
     took = []
 
@@ -291,7 +282,7 @@ def test_a_lock_whose_thread_ended_is_left_to_expire(heard, moving_clock):
     lock = locks.lock("a", timeout=30)
     assert start(lock.acquire).result(60)
     book = thread_renewer(lock._server())
-    wait_until(lambda: not any(should_renew(lease) for lease in book._watched()))
+    wait_until(lambda: not any(should_renew(lease) for lease in book.watched()))
     moving_clock.forward(15)
     assert book.seconds_to_next() > 5  # until it expires, it costs no work
     moving_clock.forward(16)
@@ -415,7 +406,7 @@ def test_a_lock_is_acquired_without_renewal_if_no_thread_can_be_started(own_lock
 def test_a_lock_that_is_not_renewed_needs_no_thread(own_locks, caplog):
     with no_new_threads(), own_locks.lock("a", timeout=30, auto_renewal=False):
         pass
-    assert not caplog.records
+    assert "not renewed" not in caplog.text
 
 
 def test_a_waiter_gets_its_full_lease_if_no_thread_can_be_started(own_server, own_redis):

@@ -1,9 +1,9 @@
-"""Redis is stopped, restarted, full, or forgets the scripts."""
+"""Redis is stopped, restarted, full, or forgets the scripts. Waiters are in test_outages."""
 
 import asyncio
 
 import pytest
-from redis.exceptions import ConnectionError, ResponseError, TimeoutError
+from redis.exceptions import ConnectionError, ResponseError
 
 from django_redislock import LockLost, clock, locks
 from django_redislock.engine import protocol, renewer
@@ -11,42 +11,8 @@ from django_redislock.engine.operations import Wait
 from django_redislock.engine.renewer import thread_renewer
 from django_redislock.engine.runners import _perform
 from django_redislock.lock_types.lease_flows import release_in_background
-from tests.lock_tools import acquisition_of, free, lease_of, start, waiting, within
+from tests.lock_tools import acquisition_of, free, lease_of, start, waiting
 from tests.tools import wait_until
-
-
-@pytest.mark.parametrize("wait", [None, 0, 0.5], ids=["indefinitely", "not", "0.5 s"])
-def test_a_stopped_server_is_an_error_in_time(alias_on, own_server, wait):
-    own = alias_on(own_server.url)
-
-    async def use():
-        async with own.lock("a"):
-            pass
-        own_server.stop()
-        with within(2), pytest.raises(ConnectionError):
-            await own.lock("a", blocking_timeout=wait).aacquire()
-
-    with own.lock("a"):
-        pass
-    asyncio.run(use())
-    with within(2), pytest.raises(ConnectionError):
-        own.lock("a", blocking_timeout=wait).acquire()
-
-
-def test_each_query_is_an_error_at_once(alias_on):
-    own = alias_on("redis://127.0.0.1:1/0")
-    questions = [
-        lambda: own.get("a"),
-        own.count,
-        lambda: list(own.active()),
-        lambda: own.force_release("a"),
-        own.lock("a").locked,
-        own.ping,
-        lambda: asyncio.run(own.aping()),
-    ]
-    for ask in questions:
-        with within(1), pytest.raises(ConnectionError):
-            ask()
 
 
 def test_a_lock_is_lost_at_the_end_of_its_lease_if_the_server_is_unreachable(
@@ -142,16 +108,6 @@ def test_pending_releases_do_not_delay_the_report_of_a_loss(own_locks):
     assert next(released.flow).limit <= 1.5 / 2
     kept.release()
     free(own_locks, "b")
-
-
-def test_a_grant_whose_lease_has_expired_is_an_error(moving_clock):
-    lock = locks.lock("a", timeout=30, blocking=False)
-    flow = acquisition_of(lock).flow()
-    answer = _perform(lock._server().client, next(flow))
-    moving_clock.forward(31)
-    with pytest.raises(TimeoutError, match="had expired"):
-        flow.send(answer)
-    free(locks, "a")
 
 
 def test_a_restarted_server_is_used_again_at_once(own_locks, own_server):

@@ -1,10 +1,10 @@
-"""The clock of the server is set back. Cooldowns do not become longer by as much."""
+"""The clock of the server is set back while somebody waits. See also unit/test_scripts.py."""
 
 import pytest
 import redis
 
 from django_redislock import Lock
-from django_redislock.engine import protocol, queries
+from django_redislock.engine import protocol
 from django_redislock.engine.runners import run
 from django_redislock.keys import Keys
 from tests.lock_tools import start
@@ -39,24 +39,6 @@ def move(clocked, client, seconds):
     wait_until(lambda: abs(client.time()[0] - expected) < HOUR / 2)
 
 
-def info_of(client):
-    return run(client, queries.get(KEYS, "a"))
-
-
-@pytest.mark.parametrize("blocking", [True, False])
-def test_a_cooldown_begins_again_when_the_clock_is_set_back(clocked, client, blocking):
-    lock, other = Lock(client, "a", timeout=5, at_least_for=0.5), Lock(client, "a", timeout=5)
-    with lock:
-        pass
-    assert info_of(client).state == "cooldown"
-    move(clocked, client, -HOUR)
-    if blocking:
-        assert other.acquire(blocking_timeout=20)
-    else:
-        wait_until(lambda: other.acquire(blocking=False), timeout=20)
-    other.release()
-
-
 def test_a_waiter_acquires_after_a_cooldown_although_the_clock_was_set_back(clocked, client):
     lock, other = Lock(client, "a", timeout=5, at_least_for=1), Lock(client, "a", timeout=5)
     assert lock.acquire()
@@ -66,30 +48,6 @@ def test_a_waiter_acquires_after_a_cooldown_although_the_clock_was_set_back(cloc
     move(clocked, client, -HOUR)
     assert waits.result(60) is True
     run(client, protocol.force_release(KEYS.of("a"), None))
-
-
-def test_a_lock_that_is_released_after_the_clock_was_set_back_has_its_cooldown(clocked, client):
-    lock, other = Lock(client, "a", timeout=5, at_least_for=3), Lock(client, "a", timeout=5)
-    assert lock.acquire()
-    move(clocked, client, -HOUR)
-    lock.release()
-    assert not other.acquire(blocking=False)
-    assert 0 < info_of(client).ttl <= 3
-    assert other.acquire(blocking_timeout=20)
-    other.release()
-
-
-def test_a_holder_keeps_its_lease_when_the_clock_is_set_back_and_corrected(clocked, client):
-    """A later correction of the clock must not end it early."""
-    lock = Lock(client, "a", timeout=60, auto_renewal=False)
-    assert lock.acquire()
-    move(clocked, client, -HOUR)
-    assert not Lock(client, "a").acquire(blocking=False)
-    assert lock.owned()
-    move(clocked, client, HOUR)
-    assert not Lock(client, "a").acquire(blocking=False)
-    assert lock.owned()
-    lock.release()
 
 
 def test_a_waiter_that_died_does_not_block_a_lock_when_the_clock_is_set_back(clocked, client):

@@ -3,7 +3,6 @@
 import asyncio
 import signal
 import threading
-import time
 from threading import Event
 
 import pytest
@@ -11,7 +10,7 @@ import pytest
 from django_redislock import LockLost, locks
 from django_redislock.lock_types import Mutex
 from django_redislock.lua import RELEASE
-from tests.lock_tools import commands, free, start, waiting
+from tests.lock_tools import commands, free, start, waiting, within
 from tests.tools import Child
 
 
@@ -168,9 +167,8 @@ def test_all_waiters_of_a_dead_process_are_skipped(redis_server):
             live = start(locks.lock("a").acquire)
             waiting(locks, "a", 51)
             child.kill()
-            began = time.monotonic()
-        assert live.result(60)
-        assert time.monotonic() - began < 4
+        with within(30):  # a grant for each of the dead would last two seconds
+            assert live.result(60)
         locks.force_release("a")
 
 

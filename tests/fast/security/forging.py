@@ -27,7 +27,10 @@ INFO: dict[str, Any] = {
 }
 """The info in the record of a holder."""
 
-WAITER = ("format", "inbox", "ticket", "capacity", "weight", "grant_ttl", "lease", "kind")
+HOLDER = ("weight", "expires", "fence", "acquired", "waited", "lease")
+"""The fields in the record of a holder, before its info."""
+
+WAITER = ("inbox", "ticket", "capacity", "weight", "grant_ttl", "lease", "kind")
 """The fields in the record of a waiter, before its info."""
 
 STREAMS = ("ended", "broken", "refused")
@@ -65,7 +68,6 @@ class Tenant:
     def waiter(self, info: Raw | None = None, **bad: Raw) -> bytes:
         """Return the record of a waiter."""
         numbers = {
-            "format": 2,
             "inbox": "aninbox",
             "ticket": 1,
             "capacity": 1,
@@ -109,22 +111,10 @@ class Tenant:
     def of_type(self, kind: str, key: Raw, value: bytes = b"x") -> None:
         """Write a value of another type to a key."""
         self.client.delete(key)
-        match kind:
-            case "string":
-                self.client.set(key, value)
-            case "list":
-                self.client.rpush(key, value)
-            case "set":
-                self.client.sadd(key, value)
-            case "zset":
-                self.client.zadd(key, {value: 1})
-            case "hash":
-                self.client.hset(key, value, value)
-            case "stream":
-                self.client.xadd(key, {value: value})
-
-
-TYPES = ("string", "list", "set", "zset", "hash", "stream")
+        if kind == "string":
+            self.client.set(key, value)
+        else:
+            self.client.sadd(key, value)
 
 
 def keys_of(name: str) -> LockKeys:
@@ -197,8 +187,6 @@ def invalid(*names: str) -> st.SearchStrategy[dict[str, Any]]:
     return st.dictionaries(st.sampled_from(names), numbers | raws, max_size=3)
 
 
-holders = raws | st.tuples(
-    infos, invalid("weight", "expires", "fence", "acquired", "waited", "lease")
-)
+holders = raws | st.tuples(infos, invalid(*HOLDER))
 waiters = raws | st.tuples(infos, invalid(*WAITER))
 """Records, or the arguments with which `Tenant.made()` makes one."""

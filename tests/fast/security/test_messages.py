@@ -56,7 +56,6 @@ TASKS = [
     task_with_a_queue_lock("skip"),
     task_with_a_queue_lock("replace"),
 ]
-BY_ARGUMENT = task_that("skip", unique_on=["argument"])
 
 headers = st.dictionaries(st.sampled_from(OURS) | texts, json_values, max_size=4)
 deliveries = st.none() | st.dictionaries(st.just("redelivered"), json_values)
@@ -95,19 +94,6 @@ def test_headers_cannot_make_two_tasks_run_at_once(caplog, task, task_id, header
             assert record.getMessage().isprintable()
 
 
-@fuzzed(20)
-@given(json_values)
-@example([[[[1]]] * 3, {"a": {"b": float("nan")}}])
-@example("\ud800")
-@example("9" * 5000)
-@example("{argument.__class__}")
-def test_arguments_result_in_one_name_or_an_error(argument):
-    ran.clear()
-    error = execute(BY_ARGUMENT, "id", args=(argument,))
-    assert (len(ran) == 1) is (error is None)
-    assert error is None or isinstance(error, TypeError | ValueError), repr(error)
-
-
 # A sender can forge everything that is read from the request.
 
 KEPT = "messages:kept"
@@ -122,8 +108,6 @@ FORGED = sorted(
     | {"expires", "eta", "timelimit", "reply_to", "hostname", "ignore_result", "stamps"}
     # Celery keeps the children there.
     | {"_children"}
-    # Notes about an execution were attributes of its request in an earlier version.
-    | {f"redislock_{note}" for note in ("sent_again", "begun", "ended", "foreseen")}
 )
 
 
@@ -176,12 +160,8 @@ def is_later_run(task):
 
 @fuzzed(60)
 @given(st.sampled_from(KEPT_TASKS), forged)
-@example(KEPT_TASKS[0], {"redislock_sent_again": 3e8})
-@example(KEPT_TASKS[2], {"redislock_sent_again": 3e8})
-@example(KEPT_TASKS[2], {"redislock_sent_again": math.inf})
-@example(KEPT_TASKS[2], {"redislock_sent_again": math.nan})
-@example(KEPT_TASKS[2], {"redislock_sent_again": 1e18, "redislock_foreseen": True})
-@example(KEPT_TASKS[0], {"redislock_duplicate": {"a": 1}})
+@example(KEPT_TASKS[2], {AGAIN: 3e8})
+@example(KEPT_TASKS[0], {DUPLICATE: {"a": 1}})
 def test_nothing_is_held_after_a_forged_message(task, attributes):
     execute_forged(task, attributes)
     assert not list(locks.active(f"{KEPT}*"))
@@ -192,7 +172,7 @@ def test_nothing_is_held_after_a_forged_message(task, attributes):
 @fuzzed(30)
 @given(st.sampled_from(KEPT_TASKS[1:]), forged)
 @example(KEPT_TASKS[1], {QUEUE_LOCK: KEPT, "id": None})
-@example(KEPT_TASKS[2], {QUEUE_LOCK: KEPT, AGAIN: True, "redislock_duplicate": "queued"})
+@example(KEPT_TASKS[2], {QUEUE_LOCK: KEPT, AGAIN: True, DUPLICATE: "queued"})
 @example(KEPT_TASKS[3], {QUEUE_LOCK: f"{KEPT}:queued", "retries": 1})
 def test_a_forged_message_does_not_affect_a_queued_one(task, attributes):
     task.apply_async(task_id="queued")
@@ -215,7 +195,6 @@ def is_bounded(attributes):
 
 @fuzzed(20)
 @given(forged.filter(is_bounded))
-@example({"redislock_sent_again": 3e8})
 @example({"retries": "3"})
 @example({"retries": -1e18})
 @example({"retries": [1]})

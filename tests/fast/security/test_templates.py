@@ -3,7 +3,6 @@
 import re
 from inspect import signature
 
-import pytest
 from django.core.exceptions import ImproperlyConfigured
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
@@ -106,11 +105,6 @@ def test_fields_with_different_reprs_have_different_names(one, other):
     assert (names[0] == names[1]) is (one == other)
 
 
-def test_a_format_from_an_argument_is_refused():
-    with pytest.raises(ImproperlyConfigured, match="a format must not contain a field"):
-        Template("{site:{width}}", REBUILD)
-
-
 # Patterns
 
 patterns = st.text(alphabet="ab*?[]-!^$.%\\é\x00\ud7ff", max_size=12)
@@ -124,6 +118,10 @@ def means(pattern):
 
 @settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(pattern=patterns, held=st.sets(names, min_size=1, max_size=5))
+@example("[ab]:1", {"a:1", "[ab]:1"})
+@example("a\\*", {"a*", "a\\1"})
+@example("A*", {"a", "Ab"})
+@example("", {"a"})
 def test_a_pattern_matches_the_same_names_in_redis_and_python(tenant, pattern, held):
     tenant.client.flushdb()
     for name in held:

@@ -188,7 +188,7 @@ def recorded(lock: Lock) -> Lock:
 
 
 @pytest.mark.parametrize("listed", [1, 9e12])
-@pytest.mark.parametrize("last", [1, 9e15, 2**53 - 2, 2**53 - 1, 1e16])
+@pytest.mark.parametrize("last", [1, 9e15, 2**53 - 2, 2**53 - 1, 1e16, float("inf")])
 def test_acquire_updates_the_index_whatever_its_scores_were(
     lock: Lock, listed: float, last: float
 ) -> None:

@@ -1,17 +1,12 @@
-"""Server faults while a keeper holds a lock and two clients wait for it. The server restarts,
-loses data, scripts or connections, runs out of memory, or wall clocks are changed. Leases use the
-monotonic clock, which cannot be changed.
+"""Server faults while a keeper holds a lock and two clients wait for it: the server restarts or
+loses its data, or wall clocks are changed. Leases use the monotonic clock, which cannot be set.
 """
 
 import select
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from itertools import count
 from typing import Any
-
-import redis
 
 from django_redislock.clock import now
 from django_redislock.engine import protocol, runners
@@ -188,11 +183,6 @@ def restart(kept: Kept) -> float:
     return float(run.log.write("back", lock=run.lock)["t"])
 
 
-BYTES = 1000  # the size of a key that fills a server
-
-ROOM = 300 * BYTES
-
-
 @scenario(11, "FLUSHDB", may_fail=(EXCLUSION, ORDER), **MANY)
 def flushdb(setting: Setting) -> None:
     def strike(kept: Kept) -> float:
@@ -203,106 +193,6 @@ def flushdb(setting: Setting) -> None:
         return now()
 
     lose(setting, strike)
-
-
-AGAIN = {**FEW, "faults": 20}
-
-
-@scenario(
-    11,
-    "CLIENT KILL of all connections",
-    free_within=5,
-    errors=("ConnectionError",),
-    args={"kind": "connections killed", "command": ("CLIENT", "KILL", "TYPE", "normal")},
-    **AGAIN,
-)
-@scenario(
-    11,
-    "SCRIPT FLUSH",
-    free_within=GRACE,
-    at_once=True,
-    args={"kind": "scripts flushed", "command": ("SCRIPT", "FLUSH")},
-    **AGAIN,
-)
-def again_and_again(setting: Setting, kind: str, command: tuple[str, ...]) -> None:
-    """No client loses its lock."""
-
-    def body(kept: Kept) -> None:
-        def strike(times: int) -> None:
-            for _ in range(times):
-                kept.node.ask(*command)
-                kept.run.fault(kind)
-                kept.run.moment(0.2)
-
-        strike(10)
-        assert kept.release() == "released"
-        strike(10)
-        kept.wait_for_both(now())
-
-    each(setting, body)
-
-
-@scenario(11, "Eviction: allkeys-lru", may_fail=(EXCLUSION, ORDER), **FEW)
-def eviction(setting: Setting) -> None:
-    def strike(kept: Kept) -> float:
-        run, node = kept.run, kept.node
-        run.moment(0.5)
-        token = kept.keeper.wait_for("held")["token"]
-        with full(node, room=ROOM), node.client() as client:
-            filling = fill(client)
-            since = looked = now()
-            while client.hexists(KEYS.of(run.lock).lock, f"h:{token}"):
-                since = looked
-                next(filling)
-                looked = now()
-            run.fault("evicted")
-            evicted = now()
-            client.flushdb()
-        run.log.write("taken", lock=run.lock, since=since)  # also from later holders
-        return evicted
-
-    lose(setting, strike, maxmemory_policy="allkeys-lru")
-
-
-@scenario(11, "Out of memory: noeviction", errors=("OutOfMemoryError", "ResponseError"), **FEW)
-def out_of_memory(setting: Setting) -> None:
-    """A holder keeps its lock, and a new client gets an error."""
-    crew = setting.crew()
-
-    def body(kept: Kept) -> None:
-        run, other_lock = kept.run, f"{kept.run.lock} too"
-        [newcomer] = run.clients(crew, kept.node, "newcomer")
-        release_while_full = run.random.random() < 0.5
-        with full(kept.node):
-            run.fault("full")
-            since = now()
-            for _ in range(2):
-                since = kept.keeper.wait_for("kept", after=since)["t"]
-            answer = newcomer.ask("acquire", lock=other_lock)
-            assert "maxmemory" in answer["text"], answer
-            assert not release_while_full or kept.release() == "released"
-        assert release_while_full or kept.release() == "released"
-        kept.wait_for_both(now())
-        assert newcomer.ask("acquire", lock=other_lock) is True
-        newcomer.ask("release", lock=other_lock)
-
-    each(setting, body)
-
-
-@contextmanager
-def full(node: Node, room: int | None = None) -> Iterator[None]:
-    """Limit the server's memory to `room` more bytes, or to less than it uses if None."""
-    used = int(node.info("memory")["used_memory"])
-    node.ask("CONFIG", "SET", "maxmemory", 1 if room is None else used + room)
-    yield
-    node.ask("CONFIG", "SET", "maxmemory", 0)
-
-
-def fill(client: "redis.Redis") -> Iterator[None]:
-    """Write a hundred keys at each step."""
-    for first in count(step=100):
-        client.mset({f"filler {number}": "x" * BYTES for number in range(first, first + 100)})
-        yield
 
 
 HOUR = 3600.0
@@ -333,27 +223,12 @@ def forward(setting: Setting) -> None:
     lose(setting, strike, clocks=True)
 
 
-BACK = "The server's clock is set back by an hour"
-
-
-@scenario(12, BACK, free_within=GRACE, may_fail=(ORDER,), **MANY)
-def back(setting: Setting) -> None:
-    """Waiters from before the change are queued behind later waiters."""
-
-    def body(kept: Kept) -> None:
-        kept.run.moment(0.5)
-        since = set_forward(kept.run, kept.clock, -HOUR)
-        if kept.run.random.random() < 0.5:
-            kept.keeper.wait_for("kept", after=since)
-        assert kept.release() == "released"
-        kept.wait_for_both(since)
-
-    each(setting, body, clocks=True)
+BACK_AND_DEAD = "The server's clock is set back by an hour, and the holder dies"
 
 
 @scenario(
     12,
-    f"{BACK}, and the holder dies",
+    BACK_AND_DEAD,
     **FEW | {"faults": 2, "free_within": LEASE * 1.1 + GRACE, "may_fail": (ORDER,)},
     wake_within=10,
 )

@@ -17,22 +17,14 @@ BEGIN = "<!-- soak: written by `make soak` -->"
 END = "<!-- soak: end -->"
 
 IN_KIB = "memory", "data"
-HEAD = "Process", "What", "First", "Middle third", "Last third", "Growth", "Allowed", ""
-WORST = "Measure", "Processes", "Value where it grew most", "Growth", "Allowed"
-
-
-def text_of(outcome: "Outcome") -> str:
-    """Return all measurements as text."""
-    table = _table(HEAD, 2, map(_cells, outcome.series))
-    failures = [f"FAILED: {failure}" for failure in outcome.failures[:20]]
-    end = f"{len(outcome.failures)} failures, seed {outcome.seed}"
-    return "\n".join([about(outcome), "", table, "", *failures, end])
+HEAD = "Measure", "Processes", "Value where it grew most", "Growth", "Allowed"
 
 
 def summary_of(outcome: "Outcome") -> str:
     """Return a table with the process that grew most, for each measure."""
     rows = [_worst(what, outcome.series) for what in dict.fromkeys(map(_name, outcome.series))]
-    return f"{about(outcome)}\n\n{_table(WORST, 1, rows)}"
+    rule = ["---", *["--:"] * (len(HEAD) - 1)]
+    return f"{about(outcome)}\n\n{markdown(HEAD, rule, *rows)}"
 
 
 def about(outcome: "Outcome") -> str:
@@ -56,16 +48,6 @@ def _worst(what: str, every: Iterable["Series"]) -> tuple[str, ...]:
     return what, str(len(of_it)), *(f"{number:,.0f}" for number in numbers)
 
 
-def _cells(series: "Series") -> tuple[str, ...]:
-    numbers = series.values[0], series.middle, series.last, series.growth, series.limit
-    cells = [f"{number:,.0f}" for number in numbers]
-    return series.who, _name(series), *cells, "" if series.is_flat else "GROWS"
-
-
-def _table(head: tuple[str, ...], words: int, rows: Iterable[tuple[str, ...]]) -> str:
-    return markdown(head, [*["---"] * words, *["--:"] * (len(head) - words)], *rows)
-
-
 def main() -> int:
     options = _options()
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "tests.settings")
@@ -76,7 +58,10 @@ def main() -> int:
 
     print(f"seed {options.seed}", flush=True)
     outcome = Soak(options.minutes * 60, options.seed).run()
-    print(text_of(outcome))
+    print(summary_of(outcome))
+    for failure in outcome.failures[:20]:
+        print(f"FAILED: {failure}")
+    print(f"{len(outcome.failures)} failures")
     if options.write and outcome.failures:
         print(f"{options.write} stays as it is: not everything holds")
     elif options.write:

@@ -169,11 +169,8 @@ class Series:
 
     @property
     def middle(self) -> float:
-        return median(self._third(1))
-
-    @property
-    def last(self) -> float:
-        return median(self._third(2))
+        size = len(self.values)
+        return median(self.values[size // 3 : size * 2 // 3])
 
     @property
     def growth(self) -> float:
@@ -190,10 +187,6 @@ class Series:
     @property
     def is_flat(self) -> bool:
         return self.growth <= self.limit
-
-    def _third(self, number: int) -> Sequence[float]:
-        size = len(self.values)
-        return self.values[size * number // 3 : size * (number + 1) // 3]
 
 
 @dataclass

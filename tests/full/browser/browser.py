@@ -42,7 +42,7 @@ OPTIONS = (
     "--no-first-run",
 )
 
-WAIT_SECONDS = 10
+WAIT_SECONDS = 60
 """Limit of each wait."""
 
 

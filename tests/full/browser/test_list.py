@@ -128,87 +128,6 @@ window.pauses = [];
 window.setTimeout = (call, ms) => (window.pauses.push(ms), theirs(call, ms));
 """
 
-FIGURES = """
-return [...document.querySelectorAll('[data-age], [data-left], #redislock-time')]
-    .map((each) => each.textContent)
-    .concat([...document.querySelectorAll('meter')].map((each) => String(each.value)));
-"""
-
-PASS_TWO_MINUTES = """
-const theirs = performance.now.bind(performance);
-performance.now = () => theirs() + 120000;
-"""
-
-COUNT_TICKS = """
-window.ticks = 0;
-setInterval(() => window.ticks++, 1000);
-"""
-
-
-def updated_figures(tab: Tab) -> list[str]:
-    """Return the figures of the page after it has updated them."""
-    tab.script(COUNT_TICKS)
-    tab.wait(lambda: tab.script("return window.ticks") >= 2, "two updates")
-    return tab.script(FIGURES)
-
-
-def two_minutes_later(tab: Tab) -> list[str]:
-    """Let two minutes pass in the page, and return its figures."""
-    tab.script(PASS_TWO_MINUTES)
-    return updated_figures(tab)
-
-
-@pytest.fixture
-def healthy(hold, redis_server) -> None:
-    """Two locks that are renewed, one for a while already, and one that is not."""
-    hold("invoice:42", timeout=30)
-    hold("renewed", timeout=30)
-    acquired_before(redis_server, "renewed", seconds=60)
-    hold("once", timeout=300, auto_renewal=False)
-
-
-def test_without_refresh_the_list_stays_as_of_its_time(tab: Tab, viewer, healthy) -> None:
-    tab.open(LIST)
-    refresh_every(tab, 0)
-    tab.open(LIST)
-    before = updated_figures(tab)
-    assert any(re.fullmatch(r"As of \d\d:\d\d:\d\d", each) for each in before)
-
-    assert two_minutes_later(tab) == before
-    refresh_every(tab, 15)  # nothing was read yet
-    assert tab.script(FIGURES) == before
-
-
-def test_while_the_server_is_unreachable_the_list_stays_as_of_its_time(
-    tab: Tab, viewer, healthy
-) -> None:
-    tab.open(LIST)
-    tab.expect_complaint("ERR_INTERNET_DISCONNECTED")
-    network = {"latency": 0, "downloadThroughput": -1, "uploadThroughput": -1}
-    tab.cdp("Network.enable")
-    tab.cdp("Network.emulateNetworkConditions", offline=True, **network)
-    refresh_every(tab, 2)
-    tab.wait(lambda: "could not be refreshed" in status(tab))
-    before = updated_figures(tab)
-    assert two_minutes_later(tab) == before
-    tab.cdp("Network.emulateNetworkConditions", offline=False, **network)
-    tab.wait(lambda: "refreshed again" in status(tab))
-    assert tab.script(FIGURES)[0] != before[0]
-
-
-def test_a_refreshed_list_says_nothing_false_after_two_minutes(tab: Tab, viewer, healthy) -> None:
-    tab.open(LIST)
-    refresh_every(tab, 2)
-    first = two_minutes_later(tab)[0]
-    tab.wait(lambda: tab.script("return window.refreshes") >= 2, "two refreshes")
-
-    assert tab.script(FIGURES)[0] != first
-    for text in tab.driver.find_elements(By.CLASS_NAME, "redislock-renewed"):
-        assert float(re.search(r"renewed (\S+)s ago", text.text)[1]) <= 10.5
-    for row in tab.driver.find_elements(By.CSS_SELECTOR, "#result_list tbody tr"):
-        assert "held" in row.text
-        assert " 0.0s of" not in row.text
-
 
 def test_a_renewed_lease_counts_only_until_its_renewal_is_due(tab: Tab, viewer, hold) -> None:
     hold("invoice:42", timeout=3)
@@ -350,7 +269,7 @@ def test_the_dashboard_refreshes_itself_and_stays_as_it_is(tab: Tab, viewer, hol
 
 
 def test_durations_count_between_two_refreshes(tab: Tab, viewer, hold, redis_server) -> None:
-    hold("short", timeout=2, auto_renewal=False)
+    hold("short", timeout=5, auto_renewal=False)
     hold("renewed", timeout=50)
     acquired_before(redis_server, "renewed", seconds=15)
     hold("invoice:42", timeout=60, auto_renewal=False)
@@ -367,8 +286,8 @@ def test_durations_count_between_two_refreshes(tab: Tab, viewer, hold, redis_ser
     age = row.find_element(By.CSS_SELECTOR, "[data-age]")
     assert float(left.text.rstrip("s")) < value - 1
     assert float(age.text.rstrip("s")) > 1
-    assert re.fullmatch(r"renewed [1-9]\.\ds ago", state.text)
-    tab.wait_for_text("0.0s of 2.0s")
+    assert re.fullmatch(r"renewed (?!0\.)[\d.]+s ago", state.text)
+    tab.wait_for_text("0.0s of 5.0s")
 
 
 def test_refresh_waits_while_text_is_selected(tab: Tab, viewer, hold) -> None:

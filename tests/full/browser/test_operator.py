@@ -21,7 +21,7 @@ NAMES = {
 def test_an_operator_finds_and_releases_locks(tab: Tab, releaser, hold, scripts: bool) -> None:
     if not scripts:
         tab.without_scripts()
-    held = {name: hold(name, timeout=2) for name in ("a:first", "a:second", "a:third", "b")}
+    held = {name: hold(name, timeout=6) for name in ("a:first", "a:second", "a:third", "b")}
     tab.open(LIST)
     assert bool(tab.all("combobox", "Auto-refresh:")) is scripts
     search(tab, "a:*")

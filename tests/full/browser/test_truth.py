@@ -23,7 +23,7 @@ from tests.tools import wait_until
 
 from .browser import Tab
 from .pages import LIST
-from .test_list import FIGURES, refresh_every, status, two_minutes_later
+from .test_list import refresh_every, status
 
 SECONDS = float(os.environ.get("LIST_SECONDS", "0"))
 
@@ -42,6 +42,23 @@ return [...document.querySelectorAll('#result_list tbody tr')].map((row) => [
     text(row, '.redislock-renewed [data-age]'),
 ]);
 """
+
+FIGURES = """
+return [...document.querySelectorAll('[data-age], [data-left], #redislock-time')]
+    .map((each) => each.textContent)
+    .concat([...document.querySelectorAll('meter')].map((each) => String(each.value)));
+"""
+
+PASS_TWO_MINUTES = """
+const theirs = performance.now.bind(performance);
+performance.now = () => theirs() + 120000;
+"""
+
+COUNT_TICKS = """
+window.ticks = 0;
+setInterval(() => window.ticks++, 1000);
+"""
+
 
 Facts = dict[str, tuple[str, int]]
 """The state and the number of waiters of each lock."""
@@ -125,6 +142,14 @@ def false_figures(tab: Tab) -> list[str]:
 
 def seconds(text: str) -> float:
     return float(text.removesuffix("s"))
+
+
+def two_minutes_later(tab: Tab) -> list[str]:
+    """Let two minutes pass in the page, and return its figures after it has updated them."""
+    tab.script(PASS_TWO_MINUTES)
+    tab.script(COUNT_TICKS)
+    tab.wait(lambda: tab.script("return window.ticks") >= 2, "two updates")
+    return tab.script(FIGURES)
 
 
 def refreshed(tab: Tab, times: int = 1) -> None:

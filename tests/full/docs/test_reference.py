@@ -5,6 +5,7 @@ import inspect
 import json
 import re
 from dataclasses import fields
+from itertools import pairwise
 from pathlib import Path
 from typing import get_overloads
 
@@ -37,6 +38,7 @@ REFERENCE = ROOT / "docs" / "reference"
 PACKAGE = ROOT / "django_redislock"
 
 SETTINGS = [each for each in vars(Conf).values() if isinstance(each, Setting)]
+SNAPSHOTS = ast.parse(inspect.getsource(snapshots))
 DATACLASSES = [each for each in vars(snapshots).values() if hasattr(each, "__dataclass_fields__")]
 EXCEPTIONS = [
     each
@@ -103,18 +105,29 @@ def test_each_option_is_documented() -> None:
     assert in_first_cells(table) == options
 
 
-def test_each_attribute_of_a_dataclass_is_documented() -> None:
-    for each in DATACLASSES:
-        names = {field.name for field in fields(each)} | public(each)
-        found = in_code(section("inspecting", f"## `{each.__name__}`"))
-        assert names <= found, each
+@pytest.mark.parametrize("each", DATACLASSES, ids=lambda each: each.__name__)
+def test_each_attribute_of_a_dataclass_is_documented(each: type) -> None:
+    [body] = [node.body for node in SNAPSHOTS.body if getattr(node, "name", "") == each.__name__]
+    described = {
+        ast.unparse(node.target)
+        for node, text in pairwise(body)
+        if isinstance(node, ast.AnnAssign) and isinstance(text, ast.Expr)
+    }
+    assert {field.name for field in fields(each)} == described
+    assert all(getattr(each, name).__doc__ for name in public(each))
+    directive = rf"^\.\. autoclass:: {each.__name__}\(\)\n   :members:$"
+    found = section("inspecting", f"## `{each.__name__}`")
+    assert re.search(directive, found, re.MULTILINE)
 
 
 def test_each_exception_is_documented_with_its_attributes() -> None:
     assert {each.__name__ for each in EXCEPTIONS} == headings("exceptions")
+    for each in EXCEPTIONS:
+        found = section("exceptions", f"## `{each.__name__}`")
+        assert f".. autoexception:: {each.__name__}()" in found
     for each in (exceptions.AlreadyRunning, exceptions.StaleLock):
         arguments = {*inspect.signature(each).parameters} - {"lock_name"}
-        assert arguments <= in_first_cells(section("exceptions", f"## `{each.__name__}`")), each
+        assert arguments <= {*re.findall(r"^ +(\w+): ", each.__doc__, re.MULTILINE)}, each
 
 
 @pytest.mark.parametrize("setting", SETTINGS, ids=lambda setting: setting.name)
@@ -225,3 +238,12 @@ def test_each_log_message_is_documented() -> None:
     table = first_cells("production/troubleshooting.md", "### Errors", "### Other loggers")
     documented = {message.partition(":")[0] for message in table}
     assert documented == logged - {"%s"} | {"Task skipped", "Call skipped"}
+
+
+@pytest.mark.parametrize("word", ["AWS", "ElastiCache", "Azure", "GCP", "Heroku", "Upstash"])
+def test_readers_who_search_for_their_provider_find_the_page_about_managed_servers(
+    word: str,
+) -> None:
+    page = (ROOT / "docs" / "how-to" / "managed-redis.md").read_text()
+    visible = re.sub(r"\]\([^)]+\)", "]", page)  # The search does not index addresses.
+    assert re.search(rf"\b{word}\b", visible)

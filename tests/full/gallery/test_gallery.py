@@ -52,7 +52,6 @@ def test_common_algorithms_fail_and_ours_do_not(tmp_path: Path) -> None:
         assert (each["trials"], *failed, each["as_expected"]) == (TRIALS, TRIALS, 0, True), name
     for name, label in (
         ("polling", polling.PER_TURN),
-        ("polling", polling.LONGEST),
         ("dead-waiters", dead_waiters.DELAY),
     ):
         taught, ours = (exhibits[name][side]["figures"][label] for side in ("taught", "ours"))

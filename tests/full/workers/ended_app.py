@@ -7,7 +7,6 @@ import os
 from typing import Any
 
 from celery import Celery, Task
-from django.db import transaction
 
 from tests.celery_app import notes, wait
 
@@ -22,13 +21,6 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "tests.settings")
 app = Celery("tests.ended", set_as_current=False)
 app.config_from_object("django.conf:settings", namespace="CELERY")
 app.conf.update(worker_prefetch_multiplier=4, task_track_started=True)
-
-
-class OnCommit(Task):
-    """A task whose messages are sent when the transaction is committed."""
-
-    def apply_async(self, *args: Any, **options: Any) -> None:
-        transaction.on_commit(lambda: super(OnCommit, self).apply_async(*args, **options))
 
 
 def work(self: Task, run: str) -> str:
@@ -59,7 +51,3 @@ else:
     for mode in MODES:
         made = app.task(bind=True, name=f"ended.{mode}{suffix}")(work)
         tasks[mode] = single_instance(mode=mode, key="ended:{run}")(made)
-
-    on_commit = single_instance(mode="until_executed", key="ended:{run}")(
-        app.task(bind=True, base=OnCommit, name=f"ended.on_commit{suffix}")(work)
-    )

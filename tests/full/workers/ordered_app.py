@@ -87,19 +87,10 @@ def shaken(self: Task, run: str, customer: str, number: int) -> int:
 
 numbered = ordered("numbered", number_it)
 two = ordered("two", number_it, limit=2)
-few = ordered("few", wait, max_queued=2)
 waiting = ordered("waiting", wait)
-late = ordered("late", wait, {"acks_late": True, "reject_on_worker_lost": True})
-safe = ordered("safe", number_it, {"acks_late": True, "reject_on_worker_lost": True})
 killed = ordered("killed", shaken, {"acks_late": True, "reject_on_worker_lost": True})
 retried = ordered("retried", retry_once)
 failing = ordered("failing", fail)
-
-
-@app.task(name="ordered.free")
-def free(run: str, customer: str, number: int, seconds: float = 0) -> int:
-    """The same without a lock and without order."""
-    return number_it(None, run, customer, number, seconds)
 
 
 @app.task

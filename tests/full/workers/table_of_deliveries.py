@@ -17,7 +17,7 @@ from django_redislock.tasks.options import MODES
 from tests.faults.table import markdown, write
 from tests.tools import ROOT
 
-PAGE = ROOT / "docs" / "concepts" / "redelivery.md"
+PAGE = ROOT / "docs" / "evidence" / "results" / "cases.md"
 BEGIN = "<!-- deliveries: written by `make cases` -->"
 END = "<!-- deliveries: end -->"
 

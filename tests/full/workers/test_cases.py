@@ -17,13 +17,13 @@ from celery import chord
 from django_redislock import locks
 from django_redislock.tasks.deliveries import Action, Delivery, Holder
 from django_redislock.testing import EmbeddedServer
-from tests.celery_worker import MARKS, outcome
+from tests.celery_worker import FREE_WITHIN, MARKS, outcome
 from tests.tools import wait_until
 
 from . import cases_app as tasks
 from . import table_of_deliveries
 from .cases import QUEUED, REQUEUED, RUNNING, Case, CasesWorker, deliver_again
-from .cases_app import MODES, PAUSE, SHORT_LEASE
+from .cases_app import MODES
 
 pytestmark = [*MARKS, pytest.mark.parametrize("mode", MODES)]
 
@@ -33,10 +33,10 @@ BY_PARENT = "released by the worker"
 
 BY_ONE_OF_THEM = "released by the pool process or the worker"
 
-LIMIT = 1
+LIMIT = 2
 """Both time limits, in seconds."""
 
-EXPIRES = 1
+EXPIRES = 2
 """In seconds."""
 
 
@@ -195,7 +195,7 @@ RETRIED = {
 def retries(case, cell, between, lock):
     began = case.go()
     case.state("RETRY")
-    seconds = case.kept(between, since=began, within=PAUSE + 1)
+    seconds = case.kept(between, since=began)
     assert case.ends(times=2) == "ran"
     seen = (Delivery.RETRY, Holder.NOBODY, Action.RUN)
     cell(lock=lock, within=seconds, work="runs again", held=ALWAYS, deliveries=[seen])
@@ -268,7 +268,7 @@ def test_killed_worker(start_worker, worker, cell, mode):
     with closing(Case(mode, dead, "late_short")) as case:
         case.start()
         dead.kill()
-        seconds = case.freed(since=time.monotonic(), within=SHORT_LEASE + 0.5)
+        seconds = case.freed(since=time.monotonic())
         worker.consume(dead.queue)
         deliver_again(case.result)
         assert case.ends(times=2) == "ran"
@@ -365,7 +365,7 @@ def test_redelivered_dead(new_case, cell, mode):
     case = new_case("stubborn")
     case.worker.kill_child(case.start(), case.id)
     killed, tokens = time.monotonic(), case.tokens()
-    wait_until(lambda: not tokens & case.tokens(), timeout=2)
+    wait_until(lambda: not tokens & case.tokens(), timeout=FREE_WITHIN)
     seconds = time.monotonic() - killed
     assert case.ends(times=2) == "ran"
     seen = (Delivery.REDELIVERED, Holder.NOBODY, Action.RUN)

@@ -3,15 +3,10 @@
 import pytest
 from celery import chain
 from celery.exceptions import SoftTimeLimitExceeded, TaskRevokedError
-from hypothesis import given
-from hypothesis import strategies as st
 
 from django_redislock import AlreadyRunning, locks
-from django_redislock.celery.message import OURS
 from tests import celery_app as tasks
-from tests.celery_worker import MARKS, freed, outcome
-from tests.fast.security.forging import json_values
-from tests.fast.security.fuzzing import fuzzed
+from tests.celery_worker import MARKS, outcome
 from tests.tools import wait_until
 
 pytestmark = MARKS
@@ -62,7 +57,7 @@ def test_a_retry_that_conflicts_with_its_own_first_execution_is_not_skipped(work
 
 
 def test_a_newer_task_replaces_a_queued_one(worker, run):
-    first = worker.send(tasks.replacing, run.id, countdown=2)
+    first = worker.send(tasks.replacing, run.id, countdown=60)
     second = worker.send(tasks.replacing, run.id)
     assert isinstance(outcome(first), TaskRevokedError)
     assert run.notes("replaced") == [f"replaced {first.id} by {second.id}"]
@@ -70,27 +65,3 @@ def test_a_newer_task_replaces_a_queued_one(worker, run):
     assert outcome(second) == "ran"
     assert [text.split()[1] for text in run.notes("begin")] == [second.id]
     wait_until(lambda: locks.get(f"queued:{run.id}") is None)
-
-
-FORGED = [tasks.long, tasks.stubborn, tasks.patient, tasks.replacing, *tasks.queued.values()]
-
-headers = st.dictionaries(st.sampled_from(OURS), json_values | st.just("x" * 9_000))
-forged = st.tuples(st.sampled_from(FORGED), headers, st.sampled_from([None, None, -1.0]))
-
-
-@pytest.mark.filterwarnings("ignore:Generating overly large repr")
-@fuzzed(5)
-@given(st.lists(forged, min_size=20, max_size=20))
-def test_a_worker_holds_nothing_after_forged_messages(worker, run, messages):
-    sent = []
-    for number, (task, headers, expires) in enumerate(messages):
-        run_id = f"{run.id}-{number}"
-        tasks.notes().rpush(f"{run_id}:go", "go", "go")
-        options = {"queue": worker.queue, "headers": headers, "expires": expires}
-        sent.append(tasks.app.send_task(task.name, [run_id], **options))  # without its queue lock
-    for result in sent:
-        outcome(result)
-    wait_until(lambda: not list(locks.active(f"*{run.id}*")), timeout=5)
-    run.go()
-    assert outcome(worker.send(tasks.long, run.id)) == "ran"
-    assert freed(f"long:{run.id}")

@@ -6,13 +6,10 @@ from celery import Task
 
 from django_redislock import locks
 from tests import celery_app as tasks
-from tests.celery_worker import MARKS, freed, outcome, running_worker
+from tests.celery_worker import FREE_WITHIN, MARKS, freed, outcome, running_worker
 from tests.tools import wait_until
 
 pytestmark = MARKS
-
-FREE_WITHIN = 2.0
-"""Seconds."""
 
 
 def begun(run, times=1):

@@ -11,12 +11,11 @@ import psutil
 import pytest
 
 from django_redislock import locks
-from tests.celery_worker import UNSHARE, Run, running_worker
+from tests.celery_worker import FREE_WITHIN, UNSHARE, Run, running_worker
 from tests.lock_tools import start
 from tests.tools import wait_until
 
 from .pool_app import killed, shared
-from .test_deaths import FREE_WITHIN
 
 pytestmark = [pytest.mark.celery, pytest.mark.timeout(1800)]
 

@@ -1,0 +1,177 @@
+"""What an operator reads about a hold, by its snapshot. The admin and the terminal show it."""
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from django_redislock import LockInfo, locks
+from django_redislock.advice import advice
+from django_redislock.lock_state import STATES, state_of, urgency
+from django_redislock.sentences import hold_text, release_steps, renewal_text
+from django_redislock.snapshots import Holder, Holding
+
+NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
+PROCESS = Holder(host="web-1", pid=81)
+TASK = replace(PROCESS, task_name="shop.sync", task_id="id-1")
+
+
+def hold(*, age: float, left: float, timeout: float = 90, **facts: Any) -> Holding:
+    """A hold that began `age` seconds ago. Its lease has `left` seconds left."""
+    others = {"holder": PROCESS, "metadata": {}, "renewed": True} | facts
+    return Holding(
+        token="t",
+        stored_token="t",
+        fence_token=7,
+        weight=1,
+        timeout=timeout,
+        waited=0,
+        acquired_at=NOW - timedelta(seconds=age),
+        expires_at=NOW + timedelta(seconds=left),
+        ttl=left,
+        **others,
+    )
+
+
+def unrenewed(*, age: float, left: float, **facts: Any) -> Holding:
+    return hold(age=age, left=left, renewed=False, **facts)
+
+
+def queued(**metadata: str) -> Holding:
+    return unrenewed(age=5, left=85, holder=TASK, metadata={"queued": True} | metadata)
+
+
+def lock(*holds: Holding) -> LockInfo:
+    return LockInfo("a", "mutex", 1, "held", 0, 0.0, holds)
+
+
+IN_USE = "In use: releasing is not safe."
+UNKNOWN = "ot known whether releasing is safe."
+FIRST = "check the process first."
+GONE = "If the process is gone, run: manage.py locks release a"
+
+CASES = {
+    # The hold, its state, its renewal, the head of the advice, and the last step.
+    "new": (hold(age=5, left=85), "held", "not renewed yet", IN_USE, ""),
+    "renewed": (hold(age=60, left=85), "held", "renewed 5.0s ago", IN_USE, ""),
+    "late": (
+        hold(age=35, left=55),
+        "late",
+        "not renewed yet",
+        f"Renewal overdue for 5.0s: {FIRST}",
+        GONE,
+    ),
+    "stale": (
+        hold(age=60, left=30),
+        "stale",
+        "not renewed yet",
+        f"Renewal overdue for 30s: {FIRST}",
+        GONE,
+    ),
+    "not renewed": (unrenewed(age=60, left=30), "unrenewed", "not renewed", f"N{UNKNOWN}", GONE),
+    "extended": (
+        unrenewed(age=5, left=95, renews_later=True),
+        "unrenewed",
+        "extended",
+        f"Extended: n{UNKNOWN}",
+        GONE,
+    ),
+    "renewed later": (
+        unrenewed(age=5, left=85, renews_later=True),
+        "unrenewed",
+        "renewal starts later",
+        f"Renewal starts later: n{UNKNOWN}",
+        GONE,
+    ),
+    "renewed before": (
+        unrenewed(age=95, left=60, renews_later=True),
+        "unrenewed",
+        "renewed before",
+        f"Renewed before: {FIRST}",
+        GONE,
+    ),
+    "handed over": (
+        hold(age=0.5, left=1.5, unconfirmed=True),
+        "handover",
+        "handed over, not confirmed yet",
+        "Handover: releasing is not safe.",
+        "",
+    ),
+    "queued": (
+        queued(),
+        "queued",
+        "not renewed",
+        "Queued: the task has not started.",
+        "If the message is gone, run: manage.py locks release a",
+    ),
+    "in cooldown": (
+        hold(age=5, left=15, timeout=0),
+        "cooldown",
+        "not renewed yet",
+        "In cooldown.",
+        "To end the cooldown now, run: manage.py locks release a",
+    ),
+}
+
+
+@pytest.mark.parametrize(("held", "state", "renewal", "head", "step"), CASES.values(), ids=CASES)
+def test_the_state_of_a_hold_and_what_to_do(
+    held: Holding, state: str, renewal: str, head: str, step: str
+) -> None:
+    info = lock(held)
+    assert state_of(info).code == advice(info, str).level == state
+    assert renewal_text(held) == renewal
+    assert advice(info, str).head == head
+    assert release_steps(locks, info)[-1:] == [step] * bool(step)
+
+
+def test_each_state_has_a_case() -> None:
+    assert {state for _, state, *_ in CASES.values()} == set(STATES)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("renewed", "held by web-1:81 for 1m 00s; renewed 5.0s ago"),
+        ("stale", "held by web-1:81 for 1m 00s; STALE, not renewed yet"),
+        ("queued", "queued by web-1:81, task shop.sync [id-1] for 5.0s; not renewed"),
+        ("in cooldown", "released; in cooldown for 15s"),
+    ],
+)
+def test_a_hold_in_one_line(name: str, text: str) -> None:
+    assert hold_text("a", CASES[name][0]) == f"a (fencing token 7, {text})"
+
+
+def test_a_process_that_may_be_gone_is_looked_for_and_a_living_one_is_looked_at() -> None:
+    for name, command in (("renewed", "py-spy dump --pid 81"), ("stale", "ps -p 81")):
+        found = advice(lock(CASES[name][0]), str)
+        assert "on web-1:" in found.next_step
+        assert found.command == command
+    assert "broker" in advice(lock(queued()), str).next_step
+
+
+def test_a_queued_task_has_its_broker_queue_and_its_start() -> None:
+    for start, text in (("2020-01-01", "could have started at"), ("2099-01-01", "starts at")):
+        reason = advice(
+            lock(queued(eta=f"{start}T00:00:00+00:00", broker_queue="slow")), str
+        ).reason
+        assert f"{text} {start}" in reason
+        assert "“slow”" in reason
+
+
+def test_locks_that_need_a_look_come_first_and_then_the_longest_waits() -> None:
+    stale, late, held = (CASES[name][0] for name in ("stale", "late", "renewed"))
+    waits = {"b": (held, 5.0), "a": (held, 1.0), "d": (late, 0.0), "c": (stale, 0.0)}
+    infos = [
+        replace(lock(hold), name=name, longest_wait=wait) for name, (hold, wait) in waits.items()
+    ]
+    assert [each.name for each in sorted(infos, key=urgency)] == ["c", "d", "b", "a"]
+
+
+def test_a_living_holder_is_spared() -> None:
+    info = lock(CASES["stale"][0], CASES["renewed"][0])
+    found = advice(info, str)
+    assert (found.level, found.head) == ("stale", "Some renewals are overdue.")
+    assert "1 of 2 holders" in found.reason
+    assert release_steps(locks, info)[-1].endswith("manage.py locks release --stale a")
