@@ -36,12 +36,20 @@ R = TypeVar("R")
 S = TypeVar("S")
 
 
-def get_or_set(wanted: Wanted) -> Any:
+def get_or_set(
+    manager: "LockManager",
+    key: str,
+    default: Any,
+    timeout: Seconds | None,
+    cache: str,
+    version: int | None,
+    options: Mapping[str, Any],
+) -> Any:
     """Return a value of a cache; see `LockManager.get_or_set`."""
     stored = MISSING
     failure = None
     try:
-        stored = caches[wanted.cache].get(wanted.key, MISSING, wanted.version)
+        stored = caches[cache].get(key, MISSING, version)
     except Exception as error:
         failure = error
     # This answers most hits without another call.
@@ -50,20 +58,30 @@ def get_or_set(wanted: Wanted) -> Any:
     found = found_in(stored)
     if found and found.is_fresh:
         return found.value
+    wanted = Wanted(manager, key, default, timeout, cache, version, options)
     return run_sync(Miss(SyncCalls(), wanted).get(found, failure))
 
 
-async def aget_or_set(wanted: Wanted) -> Any:
+async def aget_or_set(
+    manager: "LockManager",
+    key: str,
+    default: Any,
+    timeout: Seconds | None,  # noqa: ASYNC109  of the value, not of the call
+    cache: str,
+    version: int | None,
+    options: Mapping[str, Any],
+) -> Any:
     """Async version of `get_or_set()`."""
     stored = MISSING
     failure = None
     try:
-        stored = await caches[wanted.cache].aget(wanted.key, MISSING, wanted.version)
+        stored = await caches[cache].aget(key, MISSING, version)
     except Exception as error:
         failure = error
     found = found_in(stored)
     if found and found.is_fresh:
         return found.value
+    wanted = Wanted(manager, key, default, timeout, cache, version, options)
     return await Miss(AsyncCalls(), wanted).get(found, failure)
 
 
@@ -156,7 +174,8 @@ class CachedFunction(Generic[P, R]):
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Return the result of a call, from the cache or computed."""
         all_args = (*self._bound, *args)
-        wanted = Wanted(
+        get = aget_or_set if self._is_async else get_or_set
+        found: Any = get(
             self._manager,
             self._key_of_call(all_args, kwargs),
             partial(self._function, *all_args, **kwargs),
@@ -165,7 +184,6 @@ class CachedFunction(Generic[P, R]):
             self._version,
             self._options,
         )
-        found = aget_or_set(wanted) if self._is_async else get_or_set(wanted)
         return cast("R", found)
 
     def invalidate(self, *args: P.args, **kwargs: P.kwargs) -> None:

@@ -11,7 +11,7 @@ from redis.exceptions import ConnectionError
 
 from . import caching, validators
 from .backends import servers
-from .cache_miss import CacheOptions, Wanted
+from .cache_miss import CacheOptions
 from .caching import CachedFunction
 from .conf import conf
 from .engine import history, protocol, queries
@@ -318,8 +318,7 @@ class LockManager:
                 generator.
             ValueError: An argument has an invalid value.
         """
-        wanted = Wanted(self, key, default, timeout, cache, version, options)
-        return caching.get_or_set(wanted)
+        return caching.get_or_set(self, key, default, timeout, cache, version, options)
 
     @overload
     async def aget_or_set(
@@ -356,8 +355,7 @@ class LockManager:
         **options: Any,
     ) -> Any:
         """Async version of `get_or_set()`. `default` can be a coroutine function."""
-        wanted = Wanted(self, key, default, timeout, cache, version, options)
-        return await caching.aget_or_set(wanted)
+        return await caching.aget_or_set(self, key, default, timeout, cache, version, options)
 
     def cached(
         self,

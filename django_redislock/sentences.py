@@ -6,12 +6,13 @@ The admin shows them in the language of the user, and `manage.py locks` in Engli
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
 from itertools import islice
 from typing import Any
 
 from django.utils.translation import gettext as _
-from django.utils.translation import ngettext
+from django.utils.translation import ngettext, pgettext, pgettext_lazy
 from redis.exceptions import AuthenticationError, NoPermissionError, RedisError
 
 from .health import unavailable_text
@@ -21,16 +22,26 @@ from .lock_state import (
     HELD,
     QUEUED,
     STALE,
+    QueuedTask,
     is_lengthened,
     primary_holder,
+    queued_task,
     state_of,
     state_of_holding,
     was_extended,
     was_renewed,
 )
 from .manager import LockManager, locks
-from .snapshots import Event, Holding, LockInfo
-from .text import age, error_text, holder_and_task_text, holder_text, printable, short_duration
+from .snapshots import Event, Holding, LockInfo, Waiter
+from .text import (
+    age,
+    error_text,
+    holder_and_task_text,
+    holder_text,
+    printable,
+    short_duration,
+    task_text,
+)
 
 # Locks and holds
 
@@ -59,6 +70,65 @@ def renewal_text(holding: Holding) -> str:
     if holding.renews_later:
         return "renewed before" if was_extended(holding) else "renewal starts later"
     return "not renewed"
+
+
+ROLES = {
+    QUEUED: (pgettext_lazy("of a lock", "Sender"), pgettext_lazy("of a lock", "Since")),
+    COOLDOWN: (pgettext_lazy("of a lock", "Last holder"), pgettext_lazy("of a lock", "Acquired")),
+}
+"""The labels of a holder that does not work under the lock, and of the time of its acquisition."""
+
+HOLDER = pgettext_lazy("of a lock", "Holder"), pgettext_lazy("of a lock", "Held since")
+"""The same labels of any other holder."""
+
+
+def holder_facts(
+    info: LockInfo, holding: Holding, clock: Callable[[datetime], str]
+) -> dict[str, str]:
+    """Return what a page and the terminal show of a holder, by label. The holder comes first.
+
+    Args:
+        info: The lock.
+        holding: The holder.
+        clock: Returns a time as people read it.
+    """
+    state = state_of_holding(holding)
+    role, since = ROLES.get(state, HOLDER)
+    sent = queued_task(holding) or QueuedTask(None, "")
+    ends = _("Cooldown ends") if state is COOLDOWN else _("Lease ends")
+    values = {
+        "acquired": clock(holding.acquired_at),
+        "age": short_duration(age(holding)),
+        "ends": clock(holding.expires_at),
+        "left": short_duration(holding.ttl),
+        "renewed": short_duration(holding.since_renewal),
+    }
+    facts: dict[Any, str] = {
+        role: holder_text(holding),
+        pgettext("of a lock", "Task"): task_text(holding),
+        since: _("%(acquired)s, %(age)s ago") % values,
+        _("Starts at"): clock(sent.eta) if sent.eta else "",
+        _("Broker queue"): printable(sent.broker_queue),
+        _("Waited before"): short_duration(holding.waited) if holding.waited else "",
+        pgettext("of a lock", "Lease"): short_duration(holding.timeout) if holding.timeout else "",
+        pgettext("of a lock", "Renewed"): _("%(renewed)s ago") % values
+        if was_renewed(holding)
+        else "",
+        ends: _("%(ends)s, in %(left)s") % values,
+        _("Fencing token"): str(holding.fence_token),
+        **share(info, holding),
+    }
+    return {str(label): text for label, text in facts.items() if text}
+
+
+def share(info: LockInfo, record: Holding | Waiter) -> dict[str, str]:
+    """Return by label what a holder or waiter takes of a lock that can have several holders."""
+    if info.kind == "readwrite":
+        reads, writes = pgettext("of a lock", "reads"), pgettext("of a lock", "writes")
+        return {pgettext("of a lock", "Access"): writes if record.weight > 1 else reads}
+    if info.capacity > 1:
+        return {pgettext("of a lock", "Weight"): f"{record.weight}/{info.capacity}"}
+    return {}
 
 
 def hold_text(name: str, holding: Holding) -> str:

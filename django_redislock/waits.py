@@ -44,6 +44,9 @@ class Dependency:
     capacity: int
     """The capacity of the lock."""
 
+    needed: int
+    """The largest weight in its queue up to this waiter, which no later one overtakes."""
+
     waiter: Waiter
     holdings: tuple[Holding, ...]
 
@@ -62,10 +65,10 @@ class Dependency:
         return self.holding_of(other.waiter) is not None
 
     def is_blocked_by(self, other: Dependency) -> bool:
-        """Return whether the other waiter alone keeps this one out, by its hold. If not, the end
-        of another hold can let this one in."""
+        """Return whether the other waiter alone keeps this one out, by its hold: this one, or a
+        waiter before it in the queue. If not, the end of another hold can let this one in."""
         holding = self.holding_of(other.waiter)
-        return holding is not None and holding.weight + self.waiter.weight > self.capacity
+        return holding is not None and holding.weight + self.needed > self.capacity
 
 
 class Chain(NamedTuple):
@@ -160,7 +163,9 @@ def read_dependencies(
             holds_of[hold.holder].append((info.name, hold))
     found = []
     for each, queue in queues.items():
+        needed = 0
         for waiter in queue:
+            needed = max(needed, waiter.weight)
             if waiter.is_stored or not waiter.holder.process:  # it waits without a process
                 continue
             also_holds = tuple(
@@ -171,7 +176,9 @@ def read_dependencies(
             holdings = _executions(held[each])
             if also_holds or any(hold.holder in waiting for hold in holdings):
                 capacity = held[each].capacity
-                found.append(Dependency(each, capacity, waiter, tuple(holdings), also_holds))
+                found.append(
+                    Dependency(each, capacity, needed, waiter, tuple(holdings), also_holds)
+                )
     return Dependencies(found)
 
 

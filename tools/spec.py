@@ -32,7 +32,7 @@ MAX_SECONDS = 600
 MAX_DEPTH = 4_000_000
 MAX_MEMORY_MB = 6000
 
-COMPILE = ("gcc", "-w", "-O2", "-DSAFETY", "-DCOLLAPSE", "-DNOFAIR", f"-DMEMLIM={MAX_MEMORY_MB}")
+COMPILE = ("gcc", "-w", "-O2", "-DSAFETY", "-DNOREDUCE", "-DNOFAIR", f"-DMEMLIM={MAX_MEMORY_MB}")
 
 UNFINISHED = re.compile(
     r"Search not completed|max search depth too small|out of memory|memory limit|truncated"
@@ -43,11 +43,11 @@ PART = re.compile(r"^(?:inline|proctype) (\w+)", re.MULTILINE)
 
 @dataclass(frozen=True)
 class Search:
-    """All states of a model with some definitions."""
+    """All states of a model with some options."""
 
     name: str
     model: str
-    defines: str
+    options: str
     covers: str
     properties: list[str]
 
@@ -94,6 +94,15 @@ def load(kind: type[Any], name: str) -> dict[str, Any]:
 
 SEARCHES: dict[str, Search] = load(Search, "searches.toml")
 FAULTS: dict[str, Fault] = load(Fault, "faults.toml")
+OPTIONS: dict[str, dict[str, int]] = tomllib.loads((SPEC / "options.toml").read_text())
+
+
+def definitions(model: str, options: str) -> list[str]:
+    """Return the arguments of SPIN for a model with options such as ``"N=3 CALM=1"``."""
+    own = dict(each.split("=") for each in options.split())
+    if unknown := own.keys() - OPTIONS[model].keys():
+        raise ValueError(f"{model} has no option {', '.join(sorted(unknown))}")
+    return [f"-D{name}={value}" for name, value in (OPTIONS[model] | own).items()]
 
 
 def steps() -> Iterator[Step]:
@@ -124,8 +133,8 @@ def run(search: Search, fault: Fault | None = None) -> Result:
         folder = Path(name)
         copy_models(folder, fault)
         begun = time.monotonic()
-        defines = [f"-D{each}" for each in search.defines.split()]
-        made = call(folder, "spin", *defines, "-a", search.model)
+        options = definitions(search.model, search.options)
+        made = call(folder, "spin", *options, "-a", search.model)
         if made.returncode == 0:
             made = call(folder, *COMPILE, "-o", "pan", "pan.c")
         if made.returncode:
@@ -164,8 +173,8 @@ def outcome(folder: Path, search: Search, output: str, seconds: float) -> Result
 def violated_property(folder: Path, search: Search) -> str:
     """Return the property in the line of the assertion that failed."""
     trail = f"{search.model}.trail"
-    defines = [f"-D{each}" for each in search.defines.split()]
-    replay = call(folder, "spin", *defines, "-k", trail, search.model)
+    options = definitions(search.model, search.options)
+    replay = call(folder, "spin", *options, "-k", trail, search.model)
     failed = re.search(r"(\w+\.pml):(\d+), Error: assertion violated", replay.stdout)
     if not failed:
         return "an assertion that the replay does not show"

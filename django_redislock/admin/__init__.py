@@ -128,7 +128,7 @@ class ActiveLockAdmin(ReleasePages, TaskPages):
         details = lock_page.add_shares(row, details, others)
         may_release = self._may_release(request)(row)
         context = {
-            **lock_page.context(request, self.admin_site, details, row, may_release),
+            **lock_page.context(details, row, may_release),
             **waits,
             "using": row.elsewhere,
             "title": str(row),
@@ -171,7 +171,7 @@ class ActiveLockAdmin(ReleasePages, TaskPages):
         if request.method not in ("GET", "HEAD"):
             raise PermissionDenied
         manager, visible = manager_of(request), self._visible(request)
-        context = dashboard.context(request, self.admin_site, manager, visible)
+        context = dashboard.context(request, manager, visible)
         return self._page(request, "dashboard", title=_("Lock dashboard"), **context)
 
 

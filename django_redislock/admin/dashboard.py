@@ -1,4 +1,4 @@
-"""The dashboard: recent holders and waiters, and how often each event happened.
+"""The dashboard: what the locks of one cache alias do now, and did in the last minutes.
 
 It is made in three steps: `read()` asks Redis, `rank()` decides what is shown, and `context()`
 presents it.
@@ -15,9 +15,7 @@ from operator import attrgetter
 from types import SimpleNamespace
 from typing import Any
 
-from django.contrib.admin import AdminSite
 from django.http import HttpRequest
-from django.utils import timezone
 
 from ..advice import deadlock_text
 from ..backends import servers
@@ -25,21 +23,18 @@ from ..conf import conf
 from ..engine import history
 from ..engine.history import Recent
 from ..engine.runners import run
-from ..lock_state import STALE, current_holds, is_queued, process_of, state_of
+from ..lock_state import STALE, current_holds, is_queued, process_of, state_of, state_of_holding
 from ..manager import LockManager, locks
 from ..models import ActiveLock
 from ..snapshots import Event, Holding, LockInfo, Rates
-from ..text import age, printable, read_at
+from ..text import age, read_at
 from ..waits import Dependency, read_dependencies
 from .queryset import LockQuerySet
 from .reading import aliases_of, shown_aliases
-from .tasks import result_links
-from .timeline import HEAD_PIXELS, Row, Scale, draw, legend, outcome, outcome_of, times, was_held
+from .timeline import legend, outcome, was_held
 
 WINDOWS_MINUTES = (5, 15, 60)  # the periods that a user can choose
-MIN_AXIS = timedelta(minutes=1)
-MAX_DRAWN = 30  # locks: those that were held and waited for the longest
-MAX_CONTENDED = 20  # locks that are listed with their waiters
+MAX_LISTED = 30  # locks: first those with the longest waits, then those that were held longest
 MAX_PROCESSES = 10  # that are listed: first those with the most stale locks
 MAX_NAMES = 100  # of the locks of each
 MAX_READ = 1000  # locks: those whose leases end first
@@ -47,7 +42,6 @@ MAX_MENTIONED = 1000  # other locks that are read, because of their events
 MAX_EVENTS = 3000  # of each stream. To read and parse so many takes 0.1 s of CPU
 MAX_PROBLEMS = 10  # that are listed: the latest
 PROBLEMS = ("expired", "forced", "lost", "killed")  # outcomes
-RATE_PIXELS = 64  # the height of one series with its heading
 
 
 # Reading
@@ -74,14 +68,13 @@ def read(manager: LockManager, visible: LockQuerySet, minutes: int) -> Snapshot:
     recent = _recent_events(manager, minutes)
     infos = {info.name: info for info in page.infos}
     is_complete = page.total <= len(infos)
+    mentioned = set(map(attrgetter("name"), recent.events))
     if not is_complete:
-        others = dict.fromkeys(event.name for event in recent.events if event.name not in infos)
-        infos |= manager.get_many([*others][:MAX_MENTIONED])
+        infos |= manager.get_many([*mentioned - infos.keys()][:MAX_MENTIONED])
     now = _now(page.infos, rates)
-    names = {*infos, *(event.name for event in recent.events)}
     shown = {
         name
-        for name in names
+        for name in infos.keys() | mentioned
         if visible.matches(ActiveLock.of(name, manager.alias, infos.get(name)))
     }
     infos = {name: info for name, info in infos.items() if name in shown}
@@ -103,7 +96,8 @@ def _recent_events(manager: LockManager, minutes: int) -> Recent:
     if not conf.history:
         return Recent((), None, None)
     server = servers[manager.alias]
-    window, hour = (timedelta(minutes=each + 1) for each in (minutes, history.RATE_MINUTES))
+    window = timedelta(minutes=minutes + 1)
+    hour = timedelta(minutes=history.RATE_MINUTES + 1)
     return run(server.client, history.recent(server.keys, window, hour, MAX_EVENTS))
 
 
@@ -120,35 +114,25 @@ def _now(infos: Sequence[LockInfo], rates: Rates) -> datetime:
 
 @dataclass(frozen=True, slots=True)
 class Activity:
-    """What happened to one lock in the period, and its present holders."""
+    """What one lock does, and did in the period."""
 
     name: str
-    events: list[Event]
-    holders: list[Holding]
     waiters: int
     waiting_for: float  # seconds. The first of the present waiters has waited longest
+    waits: list[float]  # seconds. An acquisition without a wait does not count
     holds: int
     held_seconds: float
-    counts: Counter[str]  # of outcomes
-    waits: list[float]  # seconds. An acquisition without a wait does not count
+    counts: Counter[str]  # of outcomes, and of the states of its holders
 
     @property
     def longest_wait(self) -> float:
         return max(self.waits, default=0.0)
 
     @property
-    def total_wait(self) -> float:
-        return sum(self.waits)
-
-    @property
-    def busy(self) -> float:
-        return self.held_seconds + self.total_wait
-
-    @property
-    def contention(self) -> tuple[float, float, int]:
+    def rank(self) -> tuple[float, float, int, float]:
         """A sort key: first the waits that are not over yet."""
         refusals = self.counts["refused"] + self.counts["skipped"]
-        return self.waiting_for, self.longest_wait, refusals
+        return self.waiting_for, self.longest_wait, refusals, self.held_seconds
 
     @property
     def outcomes(self) -> list[Any]:
@@ -159,9 +143,7 @@ class Activity:
 class Ranking:
     """What is shown."""
 
-    activities: int  # how many locks did anything
-    busiest: list[Activity]
-    contended: list[Activity]
+    activities: list[Activity]  # of all locks that did anything
     processes: list[SimpleNamespace]
     problems: list[Event]
 
@@ -175,12 +157,9 @@ def rank(snapshot: Snapshot) -> Ranking:
         activity(name, events_of[name], snapshot)
         for name in dict.fromkeys([*snapshot.infos, *events_of])
     ]
-    contended = [lock for lock in activities if any(lock.contention)]
     start = snapshot.rates.minutes[0]
     return Ranking(
-        activities=len(activities),
-        busiest=nlargest(MAX_DRAWN, activities, key=attrgetter("busy")),
-        contended=nlargest(MAX_CONTENDED, contended, key=attrgetter("contention")),
+        activities=sorted(activities, key=attrgetter("rank"), reverse=True),
         processes=by_process(snapshot.infos.values()),
         problems=[e for e in snapshot.events if e.outcome in PROBLEMS and e.at >= start],
     )
@@ -194,16 +173,15 @@ def activity(name: str, events: list[Event], snapshot: Snapshot) -> Activity:
     spans += [(holding.acquired_at, snapshot.now) for holding in running]
     waiting_for = info.longest_wait if info else 0.0
     waits = [waiting_for, *map(attrgetter("waited"), (*events, *holders))]
+    states = (state_of_holding(holding).code for holding in holders)
     return Activity(
         name=name,
-        events=events,
-        holders=holders,
         waiters=info.waiters if info else 0,
         waiting_for=waiting_for,
+        waits=[*filter(None, waits)],
         holds=sum(map(was_held, events)) + len(running),
         held_seconds=_covered(spans, snapshot.since),
-        counts=Counter([*(event.outcome for event in events), *map(outcome_of, holders)]),
-        waits=[seconds for seconds in waits if seconds > 0],
+        counts=Counter([*map(attrgetter("outcome"), events), *states]),
     )
 
 
@@ -241,20 +219,19 @@ def by_process(infos: Iterable[LockInfo]) -> list[SimpleNamespace]:
 # Presenting
 
 
-def context(
-    request: HttpRequest, site: AdminSite, manager: LockManager, visible: LockQuerySet
-) -> dict[str, Any]:
+def context(request: HttpRequest, manager: LockManager, visible: LockQuerySet) -> dict[str, Any]:
     """Return what the template of the page shows, of the locks that the user may see."""
-    aliases = aliases_of(request)
-    for each in aliases:
-        if each.error and each.name == manager.alias:
-            raise each.error
+    errors = {each.name: each.error for each in aliases_of(request)}
+    if error := errors.get(manager.alias):
+        raise error
     windows = {str(each): each for each in WINDOWS_MINUTES}
     minutes = windows.get(request.GET.get("minutes", ""), WINDOWS_MINUTES[1])
     snapshot = read(manager, visible, minutes)
     ranking = rank(snapshot)
     infos = snapshot.infos.values()
+    listed = ranking.activities[:MAX_LISTED]
     problems = ranking.problems[:MAX_PROBLEMS]
+    totals = ((outcome(what), sum(found)) for what, found in snapshot.rates.counts.items())
     return {
         "minutes": minutes,
         "windows": WINDOWS_MINUTES,
@@ -267,85 +244,17 @@ def context(
         "stale_locks": sum(state_of(info) is STALE for info in infos),
         # Others can have waiters, be stale or be visible.
         "or_more": "" if snapshot.is_complete else "+",
+        # The counts are of all locks, so a user who may not see all locks does not see them.
+        "totals": () if visible.tests else [*totals],
         "deadlock": deadlock_text(len(snapshot.deadlock)),
         "deadlock_waits": snapshot.deadlock,
         "troubles": problems,
         "more_troubles": len(ranking.problems) - len(problems),
-        "links": result_links(site, request, {each.holder.task_id for each in problems}),
-        "chart": chart(ranking.busiest, snapshot),
-        "busiest": ranking.busiest,
-        "less_busy": ranking.activities - len(ranking.busiest),
         "processes": ranking.processes,
-        "contended": ranking.contended,
-        "top_wait": max((lock.longest_wait for lock in ranking.contended), default=0),
-        # The counts are of all locks, so a user who may not see all locks does not see them.
-        "rates": None if visible.tests else rate_chart(snapshot.rates),
+        "activities": listed,
+        "more_activities": len(ranking.activities) - len(listed),
+        "top_wait": max((lock.longest_wait for lock in listed), default=0),
         "recent": snapshot.recent,
         "is_narrowed": bool(visible.tests),
         "kept": conf.history,
     }
-
-
-def chart(active: Sequence[Activity], snapshot: Snapshot) -> SimpleNamespace | None:
-    """Return the timeline of some locks."""
-    now, since = snapshot.now, snapshot.since
-    rows = []
-    for lock in active:
-        row = Row(printable(lock.name), lock=lock.name)
-        for event in lock.events:
-            row.add_event(event)
-        for holding in lock.holders:
-            row.add_holding(holding, now)
-        if lock.waiting_for:
-            row.add_waiter(now - timedelta(seconds=lock.waiting_for), now)
-        rows.append(row)
-    if not rows:
-        return None
-    complete = snapshot.recent.complete_since
-    if complete and complete > since:  # what is missing is drawn, too
-        scale = Scale(since, now)
-        return draw(rows, scale, unknown=scale.x(complete))
-    # The axis begins at the first event, but is never shorter than a minute.
-    starts = [span.start for row in rows for span in row.spans]
-    first = min([*starts, now - MIN_AXIS])
-    return draw(rows, Scale(max(first, since), now))
-
-
-def rate_chart(rates: Rates) -> SimpleNamespace:
-    """Return the rates, each drawn on a scale of its own, without events that did not happen."""
-    counts = {what: found for what, found in rates.counts.items() if any(found)}
-    series = [
-        SimpleNamespace(
-            what=what,
-            word=outcome(what).word,
-            total=sum(found),
-            most=max(found),
-            path=path_of_columns(found),
-            y=HEAD_PIXELS + RATE_PIXELS * place,
-            went_wrong=what in PROBLEMS,
-        )
-        for place, (what, found) in enumerate(counts.items())
-    ]
-    minutes = [
-        SimpleNamespace(
-            x=round(place * 100 / len(rates.minutes), 3),
-            time=timezone.localtime(start).strftime("%H:%M"),
-            counts=[(outcome(what).word, found[place]) for what, found in counts.items()],
-        )
-        for place, start in enumerate(rates.minutes)
-        if any(found[place] for found in counts.values())
-    ]
-    return SimpleNamespace(
-        series=series,
-        times=times(Scale(rates.minutes[0], rates.minutes[-1] + timedelta(minutes=1))),
-        minutes=minutes,
-        height=HEAD_PIXELS + RATE_PIXELS * len(series),
-    )
-
-
-def path_of_columns(counts: Sequence[int]) -> str:
-    """Return the counts as columns: path data in a box that is 1 wide for each, and 100 high."""
-    top = max(counts)
-    # A count of one in a thousand must be visible, too.
-    tall = [max(round(100 * count / top, 1), 4.0) if count else 0 for count in counts]
-    return "".join(f"M{x} 100v{-each:g}h.8V100z" for x, each in enumerate(tall) if each)

@@ -5,28 +5,26 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from functools import partial
-from types import SimpleNamespace
 from typing import Any
 
-from django.contrib.admin import AdminSite
 from django.http import HttpRequest
-from django.utils.translation import pgettext
 
 from ..advice import advice, deadlock_text
 from ..conf import conf
 from ..lock_state import current_holds
 from ..manager import LockManager, locks
 from ..models import ActiveLock
-from ..snapshots import Event, Holder, Holding, LockInfo, Waiter
-from ..text import clock_text, process_text, read_at
+from ..sentences import holder_facts
+from ..snapshots import Event, LockInfo, Waiter
+from ..text import clock_text, read_at
 from ..waits import chain_of
 from .holders import shown_holders
 from .queue_entries import MAX_WAITERS
 from .reading import Alias, aliases_of, ask_all
-from .tasks import can_be_revoked, result_links, shown_task
-from .timeline import Row, Scale, draw, was_held
+from .tasks import revoke_fields
+from .timeline import timeline, was_held
 
 MAX_HOLDERS = 50  # that are shown
 MAX_EVENTS = 50
@@ -80,36 +78,34 @@ def find_lock(
     return sorted(found, key=lambda each: not (each.info or each.events))
 
 
-def context(
-    request: HttpRequest, site: AdminSite, lock: LockDetails, row: ActiveLock, may_release: bool
-) -> dict[str, Any]:
+def context(lock: LockDetails, row: ActiveLock, may_release: bool) -> dict[str, Any]:
     """Return what the template of the page shows."""
     shown = shown_holders(row) if lock.info else []
     holders = lock.info.holders if lock.info else ()
-    cards = []
-    for holding, holder in zip(holders[:MAX_HOLDERS], shown, strict=False):
-        can_revoke = may_release and holding.timeout and can_be_revoked(holding.holder.task_id)
-        revoke = (json.dumps([holder]), shown_task(holding)) if can_revoke else ()
-        cards.append((holding, revoke))
-    parts: tuple[Holding | Waiter | Event, ...] = (*holders, *lock.waiters, *lock.events)
+    clock = partial(clock_text, now=lock.now)
     return {
         "row": row,
         "several_aliases": len(locks.everywhere()) > 1,
         "lock": lock.info,
         "now": lock.now,
-        "verdict": advice(lock.info, partial(clock_text, now=lock.now)),
-        "links": result_links(site, request, {each.holder.task_id for each in parts}),
-        "cards": cards,
-        "more_holders": len(holders) - len(cards),
+        "verdict": advice(lock.info, clock),
+        "cards": [
+            (holding, holder_facts(row.info, holding, clock), revoke_fields(holder, holding))
+            for holding, holder in zip(holders[:MAX_HOLDERS], shown, strict=False)
+        ],
+        "more_holders": len(holders[MAX_HOLDERS:]),
         "waiters": lock.waiters,
-        "may_remove": may_release and any(each.is_stored for each in lock.waiters),
-        "waiters_have_metadata": any(each.metadata for each in lock.waiters),
+        "may_release": may_release,
         "holds": [each for each in lock.events if was_held(each)],
         "refusals": [each for each in lock.events if not was_held(each)],
-        "events_have_metadata": any(each.metadata for each in lock.events),
-        "chart": _chart(lock),
+        "chart": timeline(
+            lock.events[:MAX_DRAWN],
+            current_holds(lock.info)[:MAX_DRAWN],
+            lock.waiters[: MAX_DRAWN // 2],
+            lock.now,
+        ),
         "keeps_history": conf.history,
-        "seen": json.dumps(shown) if may_release and shown else "",
+        "seen": json.dumps(shown),
     }
 
 
@@ -139,27 +135,3 @@ def add_shares(
             if len(each.waiters) > len(details.waiters):
                 details = replace(details, waiters=each.waiters)
     return replace(details, info=row.info)
-
-
-def _chart(lock: LockDetails) -> SimpleNamespace | None:
-    """Return a timeline with a row for each recent holder, each holder and each waiter."""
-    rows: list[Row] = []
-
-    def add_row(holder: Holder, note: str) -> Row:
-        rows.append(Row(process_text(holder), note))
-        return rows[-1]
-
-    for event in reversed(lock.events[:MAX_DRAWN]):
-        add_row(event.holder, clock_text(event.at, lock.now)).add_event(event)
-    for holding in current_holds(lock.info)[:MAX_DRAWN]:
-        add_row(holding.holder, pgettext("of a lock", "now")).add_holding(holding, lock.now)
-    for waiter in lock.waiters[: MAX_DRAWN // 2]:
-        add_row(waiter.holder, pgettext("of a lock", "waits")).add_waiter(
-            waiter.since, lock.now, waiter.holder
-        )
-    if not rows:
-        return None
-    start = min(span.start for row in rows for span in row.spans)
-    # A scale of at least one second has at least one full second.
-    room = max((lock.now - start) * 0.02, timedelta(seconds=1))
-    return draw(rows, Scale(start, lock.now + room), mark_all=True)

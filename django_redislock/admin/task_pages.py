@@ -45,7 +45,7 @@ class TaskPages(LockPages):
             self._warn(request, _("Nothing to revoke."))
             return self._back(request, check)
         [(holder, holding)] = check.held
-        if not can_be_revoked(holding.holder.task_id):
+        if not can_be_revoked(holding):
             raise BadRequest("The holder has no task that can be revoked")
         address = self._address("change", holder.name, using=holder.using)
         task = shown_task(holding)

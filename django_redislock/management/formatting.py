@@ -27,8 +27,8 @@ from ..text import (
 from ..waits import Dependency
 from .output import write_table
 
-HEADER = ("NAME", "STATE", "KIND", "HOLDER", "TASK", "AGE", "LEFT", "WAITERS", "FENCE")
-EVENT_HEADER = ("AT", "OUTCOME", "NAME", "HELD", "WAITED", "HOLDER", "TASK", "FENCE")
+HEADER = ("NAME", "STATE", "HOLDER", "AGE", "LEFT", "WAITERS", "TASK", "KIND", "FENCE")
+EVENT_HEADER = ("AT", "OUTCOME", "NAME", "HOLDER", "HELD", "WAITED", "FORCED BY", "TASK", "FENCE")
 
 
 OUTCOMES = ("released", "passed", "expired", "lost", "forced", "killed", "refused", "skipped")
@@ -44,12 +44,12 @@ def lock_cells(info: LockInfo) -> tuple[str, ...]:
     waiters = f"{info.waiters} ({longest_wait})" if info.waiters else "0"
     held = primary_holder(info)
     if held is None:
-        return name, state, kind, "-", "-", "-", "-", waiters, "-"
+        return name, state, "-", "-", "-", waiters, "-", kind, "-"
     others = f" (+{len(info.holders) - 1})" if len(info.holders) > 1 else ""
-    holder, task = holder_text(held) + others, task_text(held) or "-"
     left = "-" if held.unconfirmed else short_duration(held.ttl)
     times = short_duration(age(held)), left
-    return name, state, kind, holder, task, *times, waiters, str(held.fence_token)
+    task, fence = task_text(held) or "-", str(held.fence_token)
+    return name, state, holder_text(held) + others, *times, waiters, task, kind, fence
 
 
 def write_json(command: BaseCommand, facts: Iterable[dict[str, Any]]) -> None:
@@ -94,9 +94,6 @@ def write_events(command: BaseCommand, events: Sequence[Event]) -> None:
     """Write a table of events."""
     moment = clock_text if command.stdout.isatty() else moment_text
     rows = [EVENT_HEADER, *(event_cells(event, moment) for event in events)]
-    if any(map(forced_text, events)):
-        last_column = ["FORCED BY", *(forced_text(event) or "-" for event in events)]
-        rows = [(*row, cell) for row, cell in zip(rows, last_column, strict=True)]
     styles = [SEVERITIES.get(event.outcome, "") for event in events]
     write_table(command, rows, *styles)
 
@@ -106,9 +103,10 @@ def event_cells(event: Event, moment: Callable[[datetime], str]) -> tuple[str, .
         moment(event.at),
         event.outcome,
         printable(event.name),
+        holder_text(event),
         short_duration(event.held) if event.acquired_at else "-",
         short_duration(event.waited),
-        holder_text(event),
+        printable(forced_text(event)) or "-",
         task_text(event) or "-",
         str(event.fence_token or "-"),
     )

@@ -1,5 +1,6 @@
 """Text output: colours, and tables that fit a terminal."""
 
+import math
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -15,11 +16,8 @@ from ..text import error_text
 GAP = "  "
 """The space between two columns."""
 
-MIN_WIDTHS = {"NAME": 24, "HOLDER": 8, "WAITER": 8, "TASK": 8, "METADATA": 8, "FORCED BY": 8}
-"""The columns whose cells a narrow terminal cuts, and how wide they stay if possible."""
-
-EXPENDABLE_COLUMNS = ("FENCE", "KIND", "TASK")
-"""The columns that a narrow terminal leaves out if such cuts are not enough, in this order."""
+MAX_CELL_COLUMNS = 32
+"""The widest cell of a table on a terminal. A longer name would hide the other columns."""
 
 
 @contextmanager
@@ -47,47 +45,31 @@ def write_paragraph(command: BaseCommand, text: str) -> None:
 
 
 def write_table(command: BaseCommand, rows: Sequence[Sequence[str]], *styles: str) -> None:
-    """Write a table. The first row is the header; the others have these styles of Django."""
-    room = get_terminal_size().columns if command.stdout.isatty() else None
-    lines = table_lines(rows, room)
+    """Write a table. The first row is the header; the others have these styles of Django.
+
+    A terminal gets one line for each row: long cells and long lines are cut.
+    """
+    lines = table_lines(rows)
+    if command.stdout.isatty():
+        room = get_terminal_size().columns
+        lines = [padded(line, room).rstrip() for line in table_lines(rows, MAX_CELL_COLUMNS)]
     for line, style in zip_longest(lines, ["MIGRATE_LABEL", *styles], fillvalue=""):
         command.stdout.write(line, getattr(command.style, style, None))
 
 
-def table_lines(rows: Sequence[Sequence[str]], room: int | None = None) -> list[str]:
-    """Return the lines of a table with aligned columns. The first row is the header.
-
-    With `room`, the columns of a terminal, some cells are cut and some columns left out.
-    """
-    columns = {header: [header, *cells] for header, *cells in zip(*rows, strict=True)}
-    widths = {header: max(map(width, cells)) for header, cells in columns.items()}
-    if room:
-        reduce_widths(widths, room)
-    shown = [[padded(cell, widths[header]) for cell in columns[header]] for header in widths]
-    return [GAP.join(cells).rstrip() for cells in zip(*shown, strict=True)]
+def table_lines(rows: Sequence[Sequence[str]], most: float = math.inf) -> list[str]:
+    """Return the lines of a table with aligned columns. Cells that are wider than `most` are
+    cut."""
+    widths = [min(max(map(width, cells)), most) for cells in zip(*rows, strict=True)]
+    return [GAP.join(map(padded, row, widths)).rstrip() for row in rows]
 
 
-def reduce_widths(widths: dict[str, int], room: int) -> None:
-    """Reduce the widths of columns. Leave out columns of a table that would still be too wide."""
-
-    def excess() -> int:
-        return sum(widths.values()) + len(GAP) * (len(widths) - 1) - room
-
-    for name in EXPENDABLE_COLUMNS:
-        spare = [max(widths.get(each, 0) - least, 0) for each, least in MIN_WIDTHS.items()]
-        if excess() > sum(spare):
-            widths.pop(name, None)
-    cut = [name for name in MIN_WIDTHS if name in widths]
-    for _ in range(excess()):
-        widths[max(cut, key=lambda name: widths[name] / MIN_WIDTHS[name])] -= 1
-
-
-def padded(text: str, columns: int) -> str:
+def padded(text: str, columns: float) -> str:
     """Return `text` with spaces at its end, or cut."""
     if width(text) > columns:
         ends = accumulate(map(width, text))
         text = "".join(c for c, end in zip(text, ends, strict=True) if end < columns) + "…"
-    return text + " " * (columns - width(text))
+    return text + " " * int(columns - width(text))
 
 
 def width(text: str) -> int:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from django import template
 
 from ..admin.addresses import page_address
@@ -15,6 +13,8 @@ from ..lock_state import (
     state_of_holding,
     was_renewed,
 )
+from ..sentences import share
+from ..snapshots import Holding, LockInfo, Waiter
 from ..text import (
     age,
     clock_text,
@@ -52,7 +52,6 @@ def lock_url(context: template.Context, name: str) -> str:
     return page_address("change", site, name, using=context["using"])
 
 
-@register.filter
-def get(mapping: Mapping[str, str], key: str | None) -> str:
-    """Return the value of a key, or an empty string."""
-    return mapping.get(key or "", "")
+@register.filter("share")
+def share_of(record: Holding | Waiter, info: LockInfo) -> dict[str, str]:
+    return share(info, record)

@@ -5,7 +5,7 @@ from hashlib import sha1
 from typing import Any
 
 from django_redislock.clock import now
-from django_redislock.engine import store, waiters
+from django_redislock.engine import store
 from django_redislock.engine.lease import Lease
 from django_redislock.engine.operations import Flow
 from django_redislock.engine.renewer import Renewer
@@ -84,10 +84,6 @@ def never_renew() -> None:
     Lease.lost = False  # type: ignore[assignment,method-assign]
 
 
-def send_no_heartbeats() -> None:
-    store.WAITER_TTL_MS, waiters.HEARTBEAT_SECONDS = 50, 8.0
-
-
 def count_from_the_reply() -> None:
     begin, extend = Lease.begin, lease_flows.extend_lease
     apply_renewal = Lease.apply_renewal
@@ -123,7 +119,6 @@ FLOWS = {
     "believes in its lease for a minute longer": believe_for_longer,
     "counts leases from the reply": count_from_the_reply,
     "neither renews nor detects the loss": never_renew,
-    "waits without heartbeats": send_no_heartbeats,
 }
 
 

@@ -25,7 +25,6 @@ JUDGED = {
     "uses fencing tokens that shrink": "refused_in_turn",
     "grants without removing the waiter": "waits_in_vain",
     "hands over to nobody": "waits_in_vain",
-    "waits without heartbeats": "waits_in_vain",
 }
 """What the judge finds, by the fault. Without a fault it finds the overlap of a paused holder."""
 

@@ -2,7 +2,10 @@
 
 import secrets
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Self
+
+import redis
 
 from .node import Node, Running
 from .processes import wait_for
@@ -87,16 +90,42 @@ class Sentinels(Running):
 
     def wait_for_new_master(self, old: Node) -> Node:
         """Wait until all live Sentinels have another master that accepts writes. Return it."""
-        return wait_for(lambda: self._new_master(old))
+        with self._state_in_errors(f"a new master in place of {old.port}"):
+            return wait_for(lambda: self._new_master(old))
 
     def wait_in_sync(self) -> None:
         """Wait until all replicas are there and have what was written before this call."""
-        written = wait_for(lambda: int(self.master.info("replication")["master_repl_offset"]))
-        wait_for(lambda: self._have_all(written))
+        with self._state_in_errors("all replicas in sync"):
+            written = wait_for(lambda: int(self.master.info("replication")["master_repl_offset"]))
+            wait_for(lambda: self._have_all(written))
 
     def close(self) -> None:
         for each in (*self.sentinels, *self.nodes):
             each.close()
+
+    @contextmanager
+    def _state_in_errors(self, awaited: str) -> Iterator[None]:
+        """Say in the error of a wait what was awaited, and what each server says of itself."""
+        try:
+            yield
+        except AssertionError as error:
+            servers = "; ".join(map(self._state_of, (*self.nodes, *self.sentinels)))
+            raise AssertionError(f"{error}, waiting for {awaited}. {servers}") from None
+
+    def _state_of(self, server: Node) -> str:
+        if not server.is_running:
+            return f"{server.port} has ended"
+        try:
+            if isinstance(server, Sentinel):
+                state = server.ask("SENTINEL", "MASTER", self.name)
+                known = dict(zip(state[::2], state[1::2], strict=True))
+                said = " ".join(f"{name}={known[name]}" for name in ("ip", "port", "flags"))
+            else:
+                [announced] = [each[1] for each, node in self._reached.items() if node is server]
+                said = f"announced as {announced} has the role {server.ask('ROLE')}"
+        except redis.RedisError as error:
+            said = f"does not answer: {error}"
+        return f"{server.port} {said}"
 
     def _watch(self, master: tuple[str, int]) -> None:
         """Start the Sentinels. They would find the others within seconds, but know them from the

@@ -45,19 +45,12 @@ def run(command: BaseCommand, manager: LockManager, options: dict[str, Any]) -> 
 
 
 def matching_events(manager: LockManager, options: dict[str, Any]) -> Sequence[Event]:
-    pattern, outcomes, since = options["pattern"], options["outcome"], options["since"]
-    name = pattern if pattern and not {"*", "?"} & set(pattern) else None
-    has_name = matcher(pattern)
+    outcomes, has_name = options["outcome"] or OUTCOMES, matcher(options["pattern"])
 
     def matches(event: Event) -> bool:
-        return event.outcome in (outcomes or OUTCOMES) and has_name(event.name)
+        return event.outcome in outcomes and has_name(event.name)
 
     server = servers[manager.alias]
-    flow = history.history(
-        server.keys,
-        name,
-        options["limit"],
-        matches=matches if outcomes or (pattern and not name) else None,
-        age=timedelta(seconds=since) if since < MAX_LEASE_SECONDS else None,
-    )
+    age = timedelta(seconds=min(options["since"], MAX_LEASE_SECONDS))
+    flow = history.history(server.keys, None, options["limit"], matches=matches, age=age)
     return run_flow(server.client, flow)

@@ -13,7 +13,7 @@ from django.template.defaultfilters import pluralize
 from redis.exceptions import RedisError
 
 from ...advice import quorum_text
-from ...lock_state import QUEUED, STALE, LockState, is_queued, process_of, state_of_holding
+from ...lock_state import QUEUED, LockState, process_of, state_of_holding
 from ...manager import LockManager
 from ...sentences import hold_text
 from ...snapshots import Holding, LockInfo, Waiter
@@ -27,11 +27,20 @@ MAX_CONFIRMED = 1000
 """The largest number of holds that a user can confirm, so that they take little memory."""
 
 
-OF_HOLDERS = "older_than", "host", "process", "task", "stale"
-"""The filters that a task which is stored in the queue does not match."""
-
 MAX_SEARCHED = 10_000
 """The largest number of waiters of a lock among which a token is looked for."""
+
+
+FILTERS: dict[str, Callable[[Any, Holding], bool]] = {
+    "token": lambda token, each: token in (each.token, each.stored_token),
+    "older_than": lambda seconds, each: age(each) > seconds,
+    # A queued task runs in no process yet.
+    "host": lambda host, each: process_of(each).rpartition(":")[0] == host,
+    "process": lambda process, each: process_of(each) == process,
+    "task": lambda task, each: any(map(any_of((task,)).match, tasks_of(each))),
+    "stale": lambda _, each: each.is_stale,
+}
+"""The options that select holders, and whether their value selects one."""
 
 
 class SelectedHold(NamedTuple):
@@ -70,7 +79,7 @@ def add_arguments(parser: CommandParser) -> None:
     add_process(parser)
     help_text = "Only holders that run this task: its name, a pattern of names, or its id."
     parser.add_argument("--task", type=pattern, metavar="T", help=help_text)
-    parser.add_argument("--stale", action="store_true", help="Only stale holders.")
+    parser.add_argument("--stale", action="store_const", const=True, help="Only stale holders.")
     parser.add_argument("--token", metavar="T", help="Only the holder with this lock token.")
     help_text = "Why, for the history, which also has the operating system's user."
     parser.add_argument("--reason", type=reason, metavar="TEXT", help=help_text)
@@ -81,8 +90,7 @@ def add_arguments(parser: CommandParser) -> None:
 
 
 def run(command: BaseCommand, manager: LockManager, options: dict[str, Any]) -> None:
-    filters = "names", "pattern", "all", "host", "process", "task", "stale", "token"
-    if options["older_than"] is None and not any(map(options.get, filters)):
+    if not any((selected_by(options), options["names"], options["pattern"], options["all"])):
         text = "Give NAMEs, --pattern, --older-than, --host, --process, --task, --stale, --token"
         raise CommandError(f"{text} or --all.", returncode=USAGE)
     failures: list[str] = []
@@ -116,19 +124,24 @@ def act(
     failures += release(force, holds, partial(report, command))
 
 
+def selected_by(options: dict[str, Any]) -> dict[str, Any]:
+    """Return the options that select holders, and their values."""
+    return {name: options[name] for name in FILTERS if options[name] is not None}
+
+
 def matching_holds(
     manager: LockManager, options: dict[str, Any], failures: list[str]
 ) -> Iterator[SelectedHold]:
     """Yield the holds that match, and add a line to `failures` for each NAME that has none."""
-    names = options["names"]
+    names, selected = options["names"], selected_by(options)
     missing = dict.fromkeys(names)
     named = manager.get_many(names) if names else {}
     for info in named.values() if names else manager.active(options["pattern"]):
         for holding in info.holders:
-            if matches(holding, options):
+            if all(FILTERS[each](value, holding) for each, value in selected.items()):
                 missing.pop(info.name, None)
                 yield SelectedHold.of(info, holding)
-        if options["token"] and info.waiters and not any(map(options.get, OF_HOLDERS)):
+        if info.waiters and [*selected] == ["token"]:
             for waiter in manager.queue(info.name, MAX_SEARCHED):
                 if waiter.stored_token == options["token"]:
                     missing.pop(info.name, None)
@@ -138,18 +151,9 @@ def matching_holds(
         failures.append(f"{printable(each)} {reason}")
 
 
-def matches(holding: Holding, options: dict[str, Any]) -> bool:
-    holder, host, task = holding.holder, options["host"], options["task"]
-    tasks, older_than = filter(None, (holder.task_name, holder.task_id)), options["older_than"]
-    return (
-        options["token"] in (None, holding.token, holding.stored_token)
-        # A queued task runs on no host yet.
-        and (host is None or (holder.host == host and not is_queued(holding)))
-        and (options["process"] is None or process_of(holding) == options["process"])
-        and (task is None or any(map(any_of((task,)).match, tasks)))
-        and (not options["stale"] or holding.is_stale)
-        and (older_than is None or age(holding) > older_than)
-    )
+def tasks_of(holding: Holding) -> Iterator[str]:
+    """Return the name and the id of the task of a holder, if it has one."""
+    return filter(None, (holding.holder.task_name, holding.holder.task_id))
 
 
 def confirmed(command: BaseCommand, matching: Iterable[SelectedHold]) -> Sequence[SelectedHold]:
@@ -162,34 +166,22 @@ def confirmed(command: BaseCommand, matching: Iterable[SelectedHold]) -> Sequenc
             f"Not released: more than {MAX_CONFIRMED:,} holders match. Use --yes to release all."
         )
         raise CommandError(text)
-    for line in explanation(holds):
-        command.stdout.write(line)
+    command.stdout.write(explanation(holds))
     answer = ""
     with suppress(EOFError, KeyboardInterrupt):
-        answer = input(f"{question(holds)} ")
+        count = len({hold.name for hold in holds})
+        answer = input(f"Release {count} lock{pluralize(count)}? [y/N] ")
     if answer.strip().lower() not in ("y", "yes"):
         command.stderr.write("Nothing was released.", style_func=str)
         sys.exit(NOT_DONE)
     return holds
 
 
-def explanation(holds: Sequence[SelectedHold]) -> list[str]:
+def explanation(holds: Sequence[SelectedHold]) -> str:
     """Return a line for each hold, and for each of their states what a release does."""
     states = dict.fromkeys(hold.state for hold in holds)
-    return [
-        *(f"To be released: {hold.text}" for hold in holds),
-        *(f"{state.label}: {state.release}" for state in states),
-    ]
-
-
-def question(holds: Sequence[SelectedHold]) -> str:
-    locks, stale = len({hold.name for hold in holds}), sum(hold.state is STALE for hold in holds)
-    text = f"{locks} lock{pluralize(locks)}"
-    if len(holds) > locks:
-        text += f" with {len(holds)} holders"
-    if stale:
-        text += f" ({stale} stale)"
-    return f"Release {text}? [y/N]"
+    lines = [f"To be released: {hold.text}" for hold in holds]
+    return "\n".join([*lines, *(f"{state.label}: {state.release}" for state in states)])
 
 
 def system_user() -> str | None:

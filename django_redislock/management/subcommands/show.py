@@ -8,12 +8,11 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.template.defaultfilters import pluralize
 
 from ...advice import Advice, advice, deadlock_text, quorum_text
-from ...lock_state import COOLDOWN, QUEUED, state_of_holding
+from ...lock_state import state_of_holding
 from ...manager import LockManager
-from ...sentences import headline, release_steps, renewal_text
+from ...sentences import headline, holder_facts, release_steps, share
 from ...snapshots import Event, Holding, LockInfo, Waiter
 from ...text import (
-    age,
     holder_text,
     metadata_text,
     printable,
@@ -30,9 +29,6 @@ HELP = "Show one lock: its holders, its waiters, its history, and what to do nex
 
 MAX_WAITERS, MAX_EVENTS = 100, 10
 
-ROLES = {QUEUED: ("Sender", "sent", "queued"), COOLDOWN: ("Last holder", "acquired", "")}
-"""Labels of a holder that does not work under the lock: the holder, and its two times."""
-
 
 def add_arguments(parser: CommandParser) -> None:
     parser.add_argument("name", type=name, metavar="NAME", help="The lock's name.")
@@ -43,25 +39,21 @@ def run(command: BaseCommand, manager: LockManager, options: dict[str, Any]) -> 
     name, write = options["name"], command.stdout.write
     info, history = manager.get(name), manager.history(name, MAX_EVENTS)
     waiters = manager.queue(name, MAX_WAITERS) if info else ()
+    chain = chain_of(manager, info)
     if options["format"] == "json":
         free = LockInfo(name, kind="", capacity=0, state="free", waiters=0, longest_wait=0.0)
         facts = formatting.lock_facts(info) if info else asdict(free)
-        facts["queue"] = [formatting.record_facts(waiter) for waiter in waiters]
-        chain = chain_of(manager, info)
-        facts["chain"] = [formatting.wait_facts(wait) for wait in chain.waits]
+        facts["queue"] = [*map(formatting.record_facts, waiters)]
+        facts["chain"] = [*map(formatting.wait_facts, chain.waits)]
         facts["is_deadlock"] = bool(chain.deadlock)
-        facts["history"] = [formatting.record_facts(event) for event in history]
+        facts["history"] = [*map(formatting.record_facts, history)]
         write(formatting.json_text(facts))
     elif info:
         found = advice(info, formatting.moment_text)
         write_lock(command, info, found)
         write_waiters(command, info, waiters)
-        write_chain(command, chain_of(manager, info))
+        write_chain(command, chain)
         write_history(command, history)
-        absent = [] if waiters else ["Nobody waits."]
-        absent += [] if history else ["No earlier event is recorded."]
-        if absent:
-            write("\n" + " ".join(absent))
         steps = [f"{found.next_step} {found.command}".strip(), *release_steps(manager, info)]
         if any(steps):
             write("\nNext: " + "\n".join(filter(None, steps)))
@@ -84,45 +76,33 @@ def write_lock(command: BaseCommand, info: LockInfo, found: Advice) -> None:
 
 
 def write_holding(command: BaseCommand, info: LockInfo, holding: Holding) -> None:
-    state = state_of_holding(holding)
-    role, since, how_long = ROLES.get(state, ("Holder", "acquired", "held for"))
-    command.stdout.write(f"\n{role} {holder_text(holding)}", command.style.MIGRATE_HEADING)
-    waited = f" (waited {short_duration(holding.waited)})" if holding.waited else ""
-    left = short_duration(holding.ttl)
-    lease = f"{left} of {short_duration(holding.timeout)} left, {renewal_text(holding)}"
-    if holding.unconfirmed:
-        lease = f"{short_duration(holding.timeout)}, {renewal_text(holding)}"
-    lines = {
-        "state": str(state.label) if len(info.holders) > 1 else "",
-        "task": task_text(holding),
-        since: formatting.moment_text(holding.acquired_at) + waited,
-        how_long: short_duration(age(holding)) if holding.timeout else "",
-        "lease": lease if holding.timeout else f"released; in cooldown for {left}",
-        "fence": str(holding.fence_token),
-        **share(info, holding),
-        "metadata": "" if state is QUEUED else metadata_text(holding.metadata),
-    }
-    for label, text in lines.items():
-        if text:
-            command.stdout.write(f"  {label:9} {text}")
+    facts = holder_facts(info, holding, formatting.moment_text)
+    (role, who), *others = facts.items()
+    title = f"\n{role} {who}: {state_of_holding(holding).label}"
+    command.stdout.write(title, command.style.MIGRATE_HEADING)
+    for label, text in (*others, ("Metadata", metadata_text(holding.metadata) or "-")):
+        command.stdout.write(f"  {label:13} {text}")
 
 
 def write_waiters(command: BaseCommand, info: LockInfo, waiters: Sequence[Waiter]) -> None:
-    if not waiters:
-        return
-    longest = short_duration(max(waiter.waited for waiter in waiters))
-    title = f"\n{info.waiters} waiter{pluralize(info.waiters)}, the first for {longest}"
+    title = f"\n{info.waiters} waiter{pluralize(info.waiters)}"
     command.stdout.write(title, command.style.MIGRATE_HEADING)
-    header = "WAITS FOR", "WAITER", "TASK", *map(str.upper, share(info, waiters[0])), "METADATA"
-    rows = [header]
-    for waiter in waiters:
-        who = holder_text(waiter), task_text(waiter) or "-", *share(info, waiter).values()
-        metadata = metadata_text(waiter.metadata) or "-"
-        rows.append((short_duration(waiter.waited), *who, metadata))
-    if any(waiter.is_stored for waiter in waiters):
-        places = "POSITION", *map(str, range(1, len(waiters) + 1))
-        rows = [(place, *row) for place, row in zip(places, rows, strict=True)]
-    write_table(command, rows)
+    if waiters:
+        taken = map(str.upper, share(info, waiters[0]))
+        header = ("POSITION", "WAITS FOR", "WAITER", "TASK", *taken, "METADATA")
+        rows = (waiter_cells(info, *each) for each in enumerate(waiters, 1))
+        write_table(command, [header, *rows])
+
+
+def waiter_cells(info: LockInfo, position: int, waiter: Waiter) -> tuple[str, ...]:
+    return (
+        str(position),
+        short_duration(waiter.waited),
+        holder_text(waiter),
+        task_text(waiter) or "-",
+        *share(info, waiter).values(),
+        metadata_text(waiter.metadata) or "-",
+    )
 
 
 def write_chain(command: BaseCommand, chain: Chain) -> None:
@@ -152,10 +132,3 @@ def write_history(command: BaseCommand, history: Sequence[Event]) -> None:
         latest = f", the latest {MAX_EVENTS} events" if len(history) == MAX_EVENTS else ""
         command.stdout.write(f"\nHistory{latest}", command.style.MIGRATE_HEADING)
         formatting.write_events(command, history)
-
-
-def share(info: LockInfo, record: Holding | Waiter) -> dict[str, str]:
-    """Return what a holder or waiter takes of a lock that can have several holders."""
-    if info.kind == "readwrite":
-        return {"access": "writes" if record.weight > 1 else "reads"}
-    return {"weight": f"{record.weight} of {info.capacity}"} if info.capacity > 1 else {}

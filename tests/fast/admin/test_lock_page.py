@@ -124,7 +124,7 @@ def test_a_state_is_on_the_page_and_in_the_list(
     assert ("<meter" in text_of(listed)) is (code not in ("queued", "cooldown"))
     assert [row.name for row in listed.context["cl"].result_list] == ["x"]
     assert [row.name for row in others.context["cl"].result_list] == []
-    assert rects(charts_of(page)[TIMELINE], code)
+    assert rects(charts_of(page)[TIMELINE], "released" if code == "cooldown" else code)
 
 
 @pytest.mark.parametrize(("stand", "command"), [(held, "py-spy dump --pid"), (stale, "ps -p")])

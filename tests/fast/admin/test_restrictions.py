@@ -99,7 +99,7 @@ class TestTenant:
         assert "ours:2" in text_of(response)
         assert "theirs" not in text_of(response)
         assert response.context["total"] == 1
-        assert response.context["rates"] is None
+        assert response.context["totals"] == ()
 
     def test_a_release_of_a_foreign_lock_is_refused(self, releaser, held):
         foreign = held["theirs:1"]

@@ -188,6 +188,25 @@ def test_readers_and_a_writer_are_a_deadlock(viewer, execute):
     assert DEADLOCK in words_of(lock_page(viewer, "stock"))
 
 
+def test_a_reader_behind_a_writer_is_part_of_a_deadlock(viewer, execute):
+    left, right = execute("left"), execute("right")
+    left.holds(locks.read_lock("prices", timeout=30))
+    execute("writer").waits_for(locks.write_lock("prices", timeout=30, blocking_timeout=60))
+    right.holds(mutex("stock"))
+    right.waits_for(locks.read_lock("prices", timeout=30, blocking_timeout=60))
+
+    assert "Deadlock" not in words_of(lock_page(viewer, "prices"))
+    left.waits_for(mutex("stock"))
+
+    assert DEADLOCK in words_of(lock_page(viewer, "prices"))
+    assert facts("show", "stock")["is_deadlock"]
+    assert {*waits_on(viewer, "prices")} == {
+        ("writer", "-", "prices", "left"),
+        ("right", "stock", "prices", "left"),
+        ("left", "prices", "stock", "right"),
+    }
+
+
 def test_two_processes_of_the_same_host_and_pid_are_not_confused(viewer, execute, monkeypatch):
     made = acquisition.payload_text
     process = "first"

@@ -123,7 +123,7 @@ def test_a_released_holder_keeps_working_after_it_has_noticed():
     """This is what the command and the admin say about a release."""
     steps: list[bool] = []
     leave = Event()
-    lock = locks.lock("x", timeout=0.9)
+    lock = locks.lock("x", timeout=1.5)
 
     def work():
         with lock:
@@ -204,7 +204,7 @@ def test_release_by_host_process_task_or_stale_renewal(hold, redis_server):
     assert [info.name for info in locks.active()] == ["alive"]
 
 
-def test_confirmation_counts_locks_holders_and_stale_holders(hold, redis_server, monkeypatch):
+def test_confirmation_counts_locks(hold, redis_server, monkeypatch):
     hold("stuck", timeout=90)
     postpone(redis_server, "stuck", seconds=60)
     prompts = []
@@ -214,7 +214,7 @@ def test_confirmation_counts_locks_holders_and_stale_holders(hold, redis_server,
     with locks.semaphore("export", 2), locks.semaphore("export", 2):
         done = run("release", "--all")
 
-    assert prompts == ["Release 2 locks with 3 holders (1 stale)? [y/N] "]
+    assert prompts == ["Release 2 locks? [y/N] "]
     assert (done.returncode, done.stderr) == (1, "Nothing was released.\n")
 
 

@@ -26,9 +26,9 @@ def test_show_of_a_renewed_lock(hold):
     first, *lines = done.stdout.splitlines()
     assert re.fullmatch(rf"invoice:42 \(mutex\): held, \S+:{os.getpid()} for [\d.]+s", first)
     assert lines[0] == "In use: releasing is not safe."
-    assert re.fullmatch(rf"Holder \S+:{os.getpid()}", lines[3])
-    assert f"  fence     {lock.fence_token}" in lines
-    assert '  metadata  {"customer": "c-1"}' in lines
+    assert re.fullmatch(rf"Holder \S+:{os.getpid()}: held", lines[3])
+    assert f"  Fencing token {lock.fence_token}" in lines
+    assert '  Metadata      {"customer": "c-1"}' in lines
     assert lock.token not in done.stdout
 
 
@@ -56,9 +56,9 @@ def test_show_has_all_holders_and_the_queue_in_its_order(nothing_left_behind):
     assert (first.result(60), second.result(60)) == (True, True)
     assert text.startswith("export (semaphore): held\n")
     assert text.count("\nHolder ") == 2
-    assert "2 waiters, the first for " in text
-    assert text.count("  weight    1 of 2") == 2
-    table = on_terminal.partition("\nWAITS FOR")[2].splitlines()
+    assert "\n2 waiters\n" in text
+    assert text.count("  Weight        1/2\n") == 2
+    table = on_terminal.partition("\nPOSITION")[2].splitlines()
     assert max(map(len, table[1:3])) <= 60
     assert [waiter["weight"] for waiter in known["queue"]] == [1, 2]
     assert known["queue"][0]["metadata"] == {"n": 2}
@@ -76,9 +76,10 @@ def test_show_of_readers_and_writers(nothing_left_behind):
     with locks.write_lock("prices"):
         written = call("show", "prices")
 
-    assert "\n  access    reads\n" in read
-    assert re.search(r"\nWAITS FOR +WAITER +TASK +ACCESS +METADATA\n.* writes .*\n.* reads ", read)
-    assert "\n  access    writes\n" in written
+    assert "\n  Access        reads\n" in read
+    header = r"\nPOSITION +WAITS FOR +WAITER +TASK +ACCESS +METADATA"
+    assert re.search(rf"{header}\n1 .* writes .*\n2 .* reads ", read)
+    assert "\n  Access        writes\n" in written
     assert "1000000" not in read + written
 
 
@@ -100,7 +101,7 @@ def test_show_of_a_queued_task(hold):
 
     assert state == "queued"
     assert re.match(r"sync:7 \(mutex\): queued for [\d.]+s, sent by \S+\nQueued: the task", shown)
-    sender = r"\nSender \S+\n  task      sync \[id-1\]\n  sent      \S+ \S+\n  queued    "
+    sender = r"\nSender \S+: queued\n  Task +sync \[id-1\]\n  Since +\S+ \S+, \S+ ago\n"
     assert re.search(sender, shown)
     assert "\nNext: Check that the message " in shown
 
@@ -112,7 +113,7 @@ def test_show_ends_with_the_next_step(hold, redis_server):
 
     stuck, alive = call("show", "it's stuck"), call("show", "alive")
 
-    assert "\nNobody waits. No earlier event is recorded.\n\nNext: To see " in stuck
+    assert "\n0 waiters\n\nNext: To see " in stuck
     assert f"{STALE.release}\nIf the process is gone, run: manage.py locks release" in stuck
     assert alive.endswith(f": py-spy dump --pid {os.getpid()}\n")
 

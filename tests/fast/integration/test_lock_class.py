@@ -325,18 +325,6 @@ async def test_as_the_lock_class_of_an_async_client():
             await lock.release()
 
 
-async def test_a_refused_acquisition_keeps_no_async_client_alive():
-    async def refused():
-        async with async_client() as other:
-            assert not await other.lock("a", blocking=False, lock_class=AsyncLock).acquire()
-            return weakref.ref(other)
-
-    async with async_client() as client, AsyncLock(client, "a"):
-        clients = [await refused() for _ in range(3)]
-        gc.collect()
-        assert [each() for each in clients] == [None] * 3
-
-
 async def test_an_aborted_task_ends_with_the_loss_although_the_release_raises():
     options = {"timeout": 1, "on_lost": "abort", "raise_on_release_error": False}
 

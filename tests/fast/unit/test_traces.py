@@ -31,7 +31,7 @@ from django_redislock.lua import (
     Script,
 )
 from tests.programs import find
-from tools.spec import copy_models
+from tools.spec import copy_models, definitions
 
 from .stage import BEGINNING, CLOCK, KEYS, PASS_TIME, PREFIX, SCRIPTS
 from .test_mutants import MUTANTS, Mutant
@@ -91,7 +91,7 @@ class Run:
     """A kind of random runs."""
 
     model: str
-    defines: str
+    options: str
     lease: int
     grant: int
     alive: int
@@ -100,11 +100,11 @@ class Run:
 
 
 LOCK = {"model": "lock.pml", "lease": 6, "grant": 3, "alive": 2}
-LOCK_DEFINES = f"TRACE=1 N={CLIENTS} LEASE=6 GRANT=3 ALIVE=2"
+LOCK_OPTIONS = f"TRACE=1 N={CLIENTS} LEASE=6 GRANT=3 ALIVE=2"
 
 RUNS = {
-    "any delays": Run(defines=LOCK_DEFINES, **LOCK),
-    "prompt clients": Run(defines=f"{LOCK_DEFINES} PROMPT=20 DEATHS=0", **LOCK),
+    "any delays": Run(options=LOCK_OPTIONS, **LOCK),
+    "prompt clients": Run(options=f"{LOCK_OPTIONS} PROMPT=20", **LOCK),
 }
 
 MESSAGES = Run("messages.pml", "TRACE=1 M=3 DEATHS=3 LOSSES=1", 1, 1, 1, queue_lock=2, resend=1)
@@ -122,9 +122,7 @@ def capacity_of(run: Run, seed: int) -> int:
 def trace(run: Run, seed: int) -> list[Request]:
     """Return the requests of a random run of the model."""
     command = [find("spin"), "-T", "-B", f"-n{seed}", f"-u{STEPS}"]
-    if run is not MESSAGES:
-        command += [f"-DCAPACITY={capacity_of(run, seed)}"]
-    command += [f"-D{each}" for each in run.defines.split()]
+    command += definitions(run.model, f"{run.options} CAPACITY={capacity_of(run, seed)}")
     with tempfile.TemporaryDirectory() as folder:  # SPIN writes files where it runs
         copy_models(Path(folder))
         done = subprocess.run(

@@ -329,11 +329,14 @@ class Watched(Sentinels):
         client.ask("tests.faults.work:by_sentinel", name=self.name, **how)
         return client
 
-    def order(self) -> bool:
+    def order(self, old: Node) -> bool:
+        """Order a failover, and return whether `old` is being replaced."""
+        if self.master is not old:
+            return True
         try:
             self.sentinels[0].ask("SENTINEL", "FAILOVER", self.name)
-        except redis.ResponseError as error:
-            return "INPROG" in str(error)  # otherwise it still considers all replicas dead
+        except redis.ResponseError:
+            return False  # it is not done with an earlier one, or considers all replicas dead
         return True
 
 
@@ -361,10 +364,12 @@ def replace_master(run: Run, there: Watched, lag: float) -> None:
             run.moment(BEHIND[1], shortest=BEHIND[0])
         kind = run.random.choice(KINDS)
         with replacing(run, kind, lag=str(lag)):
-            ordered = partial(wait_for, there.order)
+            ordered = partial(wait_for, partial(there.order, old))
             {"killed": old.kill, "stopped": old.pause, "ordered": ordered}[kind]()
-            there.wait_for_new_master(old)
-            come_back(run, old)
+            try:
+                there.wait_for_new_master(old)
+            finally:
+                come_back(run, old)  # or no other run could use this deployment
             there.wait_in_sync()
     finally:
         there.proxies[old].lag(0)

@@ -249,6 +249,9 @@ LATE = 0.5, 1.5  # delay of a reply, in leases
 A_LITTLE_LATE = 0.1, 0.25
 """Delay of a reply in leases, less than the third of a lease after which the lock is renewed."""
 
+TRIES = 20
+"""A client on a busy machine may lose its lock before a renewal. Then it acquires it again."""
+
 LANES = 6
 
 
@@ -294,7 +297,7 @@ class Scene:
     def seize(self) -> None:
         what = f"{__name__}:take_as_soon_as_it_is_free"
         self.other.start(what, lock=self.run.lock, timeout=self.lease)
-        self.other.wait_for("refused")
+        wait_until(lambda: self.other.last("refused", "held"), interval=0.001)
 
     def acquisition(self) -> ReplyFault:
         delay = self.delay(runs(ACQUIRE))
@@ -325,12 +328,21 @@ class Scene:
         return delay
 
     def renewal(self) -> ReplyFault:
-        self.late.ask("acquire", lock=self.run.lock, timeout=self.lease)
-        self.seize()
         delay = self.delay(runs(RENEW), A_LITTLE_LATE)
-        wait_until(delay.is_done, interval=0.001)
+        for _ in range(TRIES):
+            assert self.late.ask("acquire", lock=self.run.lock, timeout=self.lease) is True
+            wait_until(lambda: delay.is_done() or self._has_lost(), interval=0.001)
+            if delay.is_done():
+                break
+            self.late.ask(f"{__name__}:believe", lock=self.run.lock)
         self.proxy.freeze()
+        self.seize()
         return delay
+
+    def _has_lost(self) -> bool:
+        """Return whether `late` lost the lock after it acquired it last."""
+        event = self.late.last("held", "lost")
+        return event is not None and event["what"] == "lost"
 
 
 WAYS = Scene.acquisition, Scene.grant, Scene.extension, Scene.renewal
