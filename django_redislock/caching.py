@@ -53,7 +53,8 @@ def get_or_set(
     except Exception as error:
         failure = error
     # This answers most hits without another call.
-    if stored is not MISSING and (type(stored) is not list or len(stored) != 3):
+    has_expiry = type(stored) is list and len(stored) == 3 and type(stored[0]) is str
+    if stored is not MISSING and not has_expiry:
         return stored
     found = found_in(stored)
     if found and found.is_fresh:
