@@ -45,8 +45,7 @@ from .message import (
     single_of,
 )
 from .ordered import send_due
-from .results import AGAIN as MAY_STORE_LATER
-from .results import ended_queue_lock
+from .results import STORES_LATER, ended_queue_lock
 from .skipped import record_skip
 
 logger = logging.getLogger("django_redislock")
@@ -110,6 +109,14 @@ class CeleryExecution(Execution):
     def _ended_queue_lock(self, conflict: Conflict) -> Holding | None:
         return ended_queue_lock(self.task, conflict.queue_locks)
 
+    def _may_take_over(self, lock: BaseLock, conflict: Conflict) -> bool:
+        """Let the next acquisition take over the queue lock of a task that has ended, and return
+        whether there is one."""
+        ended = self._ended_queue_lock(conflict)
+        if ended:
+            lock.predecessor = ended.token
+        return ended is not None
+
     def _prepare_queue_lock(self) -> Conflict | None:
         message, name = self.message, self.queue_lock_name
         if self._is_ignored_after(REVOKED):
@@ -144,6 +151,8 @@ class CeleryExecution(Execution):
         self.slot = board.show(self.alias, lock.name, lock.timeout, lock.at_least_for)
         try:
             conflict = super()._acquire_or_conflict(lock)
+            if conflict and self._may_take_over(lock, conflict):
+                conflict = super()._acquire_or_conflict(lock)
         except RedisError as error:
             # A task that has waited in order must not fail because Redis restarts.
             if not (self.options.policy.stores and self.can_run_later and is_outage(error)):
@@ -218,7 +227,7 @@ class CeleryExecution(Execution):
         if returns_to_queue(self.task, error):
             return self.options.max_queue_seconds
         if not isinstance(error, exceptions.Retry):  # a final result is stored next
-            self.kept_metadata = {MAY_STORE_LATER: True}
+            self.kept_metadata = {STORES_LATER: True}
         # With a limit, the message that the task sent before its end may run already.
         may_overlap = error is None and lock.capacity > 1
         return 0.0 if may_overlap else max(0, self.kept_until - clock.now())
@@ -230,9 +239,7 @@ class CeleryExecution(Execution):
             return False
         has_ended = False
         with suppress(Exception):  # no id, no result backend, or it is unreachable
-            result = self.message.earlier_result or self.task.AsyncResult(
-                self.message.task_id or ""
-            )
+            result = self.message.earlier_result or self.task.AsyncResult(self.message.task_id)
             has_ended = result.state == state
             if has_ended:  # Celery can have recorded STARTED since
                 result.backend.store_result(

@@ -107,8 +107,8 @@ class Message:
         self.headers = _headers_of(request)
         """All headers, unchecked, to be passed on if the task is sent again."""
 
-        task_id, args, kwargs = request.id, request.args, request.kwargs
-        self.task_id = None if task_id is None else str(task_id)  # it can be a UUID
+        args, kwargs = request.args, request.kwargs
+        self.task_id = str(request.id)  # it can be a UUID
         self.args = tuple(args) if isinstance(args, list | tuple) else ()
         self.kwargs = dict(kwargs) if isinstance(kwargs, dict) else {}
         self.conflicts = number(self.headers.get(CONFLICTS), MAX_COUNT)
@@ -168,8 +168,7 @@ def executed_message(task_id: str | None) -> Message | None:
 
     A task that it calls can send the message again, and is then the current task.
     """
-    messages = reversed(executed.get())
-    return next((each for each in messages if task_id and each.task_id == task_id), None)
+    return next((each for each in reversed(executed.get()) if each.task_id == task_id), None)
 
 
 def message_of(task: Task[..., Any]) -> Message | None:
@@ -233,7 +232,7 @@ def rejected(sender: Any, request: Any, exception: Any, **_: Any) -> None:
     after `task_prerun`, so `end()` or the execution itself has released the lock, unless the task
     runs again.
     """
-    if isinstance(exception, InvalidTaskError) and isinstance(request, dict):
+    if isinstance(exception, InvalidTaskError):
         release_queue_lock(sender, Context(request))
 
 
@@ -246,14 +245,15 @@ def release_queue_lock(task: Any, request: Context) -> None:
         single.release_queue_locks(call, message.queue_lock)
 
 
-def release_dropped(headers: dict[str, Any], task_id: object) -> None:
+def release_dropped(headers: Any) -> None:
     """Release the queue lock of a message that the worker dropped without knowing its task.
 
     The headers are untrusted. Its token follows from the id, so it is the lock of no other task.
     """
     name = queue_lock_in(headers)
-    if name is None or not isinstance(task_id, str):
+    if name is None:
         return
+    task_id = str(headers.get("id"))
     try:
         lock, token = locks.using(headers.get(CACHE)).lock(name), queue_lock_token(task_id)
         QueueLock(lock, token, (None, task_id)).release()
@@ -270,7 +270,7 @@ def returns_to_queue(task: Task[..., Any], error: object) -> bool:
 
 
 def call_of(
-    single: Single, task: Task[..., Any], task_id: str | None, args: Any, kwargs: Any
+    single: Single, task: Task[..., Any], task_id: str, args: Any, kwargs: Any
 ) -> TaskCall:
     """Return the call of a task that is sent.
 
@@ -287,8 +287,14 @@ def call_of(
         name: value for name, value in (kwargs or {}).items() if takes_any or name in parameters
     }
     return TaskCall(
-        *(single, (*first, *(args or ())), known, task.name, task_id or "", len(first)), task=task
+        *(single, (*first, *(args or ())), known, task.name, task_id, len(first)), task=task
     )
+
+
+def task_id_in(headers: dict[str, Any], body: Any) -> str:
+    """Return the id of the task in a message, which ``task_protocol = 1`` has in the body."""
+    fields = headers if "id" in headers else body
+    return str(fields.get("id"))
 
 
 def queue_seconds(single: Single, app: Any, start: Any, expires: Any) -> float:
@@ -300,9 +306,14 @@ def queue_seconds(single: Single, app: Any, start: Any, expires: Any) -> float:
         start: When the task may start: None, seconds from now, or a moment as Celery reads it.
         expires: When the message expires, in the same forms.
     """
-    seconds = max(0, seconds_until(start, app) or 0) + single.options.max_queue_seconds
+    seconds = delay_until(start, app) + single.options.max_queue_seconds
     until = seconds_until(expires, app)
     return seconds if until is None else max(MIN_QUEUE_SECONDS, min(seconds, until))
+
+
+def delay_until(start: Any, app: Any) -> float:
+    """Return the seconds until a task may start."""
+    return max(0, seconds_until(start, app) or 0)
 
 
 def seconds_until(moment: Any, app: Any) -> float | None:
@@ -324,11 +335,11 @@ def _headers_of(request: Context) -> dict[str, Any]:
     return headers | {name: attributes[name] for name in OURS if name in attributes}
 
 
-def queue_lock_in(headers: dict[str, Any]) -> str | None:
+def queue_lock_in(headers: Any) -> str | None:
     """Return the name of the queue lock in the headers of a message, or None."""
     try:
         return check_name(headers.get(QUEUE_LOCK, ""))
-    except (TypeError, ValueError):
+    except (AttributeError, TypeError, ValueError):
         return None
 
 

@@ -8,7 +8,6 @@ too. Otherwise the lock is granted later, and a worker publishes it then.
 from __future__ import annotations
 
 import logging
-from base64 import b64decode, b64encode
 from typing import Any
 
 from celery import Celery
@@ -23,7 +22,7 @@ from django_redislock.lock_types.stored_task import Outbox
 from django_redislock.manager import LockManager
 from django_redislock.text import error_text, printable
 
-from .message import AGAIN, ARRIVAL
+from .message import AGAIN, ARRIVAL, task_id_in
 
 logger = logging.getLogger("django_redislock")
 
@@ -63,8 +62,7 @@ class StoringProducer:
     def publish(self, body: Any, **properties: Any) -> Any:
         """Store the message. Publish anything else, such as an event about it."""
         headers = properties.get("headers") or {}
-        task_id = body.get("id") if isinstance(body, dict) else None  # protocol 1
-        if headers.get("id", task_id) != self._sending.task_id:
+        if task_id_in(headers, body) != self._sending.task_id:
             return self._publish(body, properties)
         stored = self._sending.store(packed(body, properties))
         if stored.outcome is not StoreOutcome.GRANTED:
@@ -91,14 +89,11 @@ class StoringProducer:
 def packed(body: Any, properties: dict[str, Any]) -> str:
     """Return a message as signed text, with the body in the serializer of its task."""
     content_type, encoding, data = dumps(body, properties.get("serializer"))
-    text: Any = data
-    is_binary = isinstance(text, bytes)
     exchange = properties.get("exchange")
     return Signer(salt=SALT).sign(
         json.dumps(
             {
-                "body": b64encode(text).decode() if is_binary else text,
-                "is_binary": is_binary,
+                "body": data,  # JSON of kombu can contain bytes
                 "content_type": content_type,
                 "content_encoding": encoding,
                 "headers": properties.get("headers") or {},
@@ -123,10 +118,9 @@ def publish(app: Celery, message: OutgoingMessage) -> None:
     headers = {**found["headers"], ARRIVAL: message.arrival}
     if message.is_again:
         headers[AGAIN] = True
-    body = b64decode(found["body"]) if found["is_binary"] else found["body"]
     with app.producer_or_acquire() as producer:
         producer.publish(
-            body,
+            found["body"],
             content_type=found["content_type"],
             content_encoding=found["content_encoding"],
             headers=headers,

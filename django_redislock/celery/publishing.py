@@ -19,6 +19,8 @@ from django_redislock.lock_types import QueueLock
 from django_redislock.tasks.transactions import TRANSACTION_SECONDS, on_end, open_transactions
 from django_redislock.text import error_text, printable
 
+from .message import task_id_in
+
 logger = logging.getLogger("django_redislock")
 
 
@@ -40,7 +42,7 @@ class Publication:
         task_id: str,
         queue_lock: QueueLock,
         seconds: float,
-        then: Callable[[], None] | None = None,
+        then: Callable[[], None],
     ) -> None:
         self.task_id, self.queue_lock, self.seconds = task_id, queue_lock, seconds
         self._then = then
@@ -53,8 +55,7 @@ class Publication:
         If the message was not published, the queue lock is kept until the open transactions end.
         """
         if self.is_done:
-            if self._then:
-                self._then()
+            self._then()
             return True
         aliases = open_transactions()
         if aliases:
@@ -84,7 +85,7 @@ class Publication:
             return
         if not self.is_done:
             self.queue_lock.release_later()
-        elif self._then and committed:
+        elif committed:
             self._then()
 
 
@@ -95,8 +96,5 @@ _expected: WeakValueDictionary[str, Publication] = WeakValueDictionary()
 @signals.after_task_publish.connect
 def published(headers: Any, body: Any, **_: Any) -> None:
     """Note that a message was published."""
-    task_id = headers.get("id")
-    if task_id is None and isinstance(body, dict):  # protocol 1
-        task_id = body.get("id")
-    if publication := _expected.get(str(task_id)):
+    if publication := _expected.get(task_id_in(headers, body)):
         publication.published()

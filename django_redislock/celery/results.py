@@ -32,10 +32,10 @@ RESULT_TIMEOUT_SECONDS = 1.0
 PAUSE_SECONDS = 30.0
 """How long a result backend that did not reply in time is not asked again."""
 
-EXPECTED = "expected"
+IS_EXPECTED = "expected"
 """In the metadata of a queue lock: whether a caller chose the id of the task, or waits for it."""
 
-AGAIN = "again"
+STORES_LATER = "again"
 """In the metadata of a queue lock: whether an execution of the same id may store its result after
 it sent the message that the queue lock belongs to."""
 
@@ -90,10 +90,7 @@ def _answer(questions: list[tuple[Holding, str, Any]]) -> Holding | None:
             connections.close_all()  # a result backend in the database has opened one
 
     thread = threading.Thread(target=ask, name="redislock-result", daemon=True)
-    try:
-        thread.start()
-    except RuntimeError:  # the interpreter shuts down, or the system has no thread left
-        return None
+    thread.start()
     thread.join(RESULT_TIMEOUT_SECONDS)
     if thread.is_alive():
         for _, _, backend in questions:
@@ -109,9 +106,9 @@ def _has_ended(holding: Holding, meta: dict[str, Any]) -> bool:
     state, metadata = meta.get("status"), holding.metadata
     if state not in states.READY_STATES:
         return False
-    if metadata.get(AGAIN) and state != states.REVOKED:
+    if metadata.get(STORES_LATER) and state != states.REVOKED:
         return False
-    if metadata.get(EXPECTED):  # an earlier message with this id may have the result
+    if metadata.get(IS_EXPECTED):  # an earlier message with this id may have the result
         done = _moment(meta.get("date_done"))
         return done is not None and done >= holding.acquired_at + RESOLUTION
     return True

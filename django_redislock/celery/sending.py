@@ -44,6 +44,7 @@ from .message import (
     QUEUE_LOCK,
     Message,
     call_of,
+    delay_until,
     executed,
     executed_message,
     number,
@@ -52,8 +53,7 @@ from .message import (
 )
 from .ordered import StoringProducer, send_due
 from .publishing import Publication
-from .results import AGAIN as MAY_STORE_LATER
-from .results import ended_queue_lock
+from .results import IS_EXPECTED, STORES_LATER, ended_queue_lock
 from .skipped import eager_ids
 
 logger = logging.getLogger("django_redislock")
@@ -138,7 +138,7 @@ class Sending:
         self.queue_lock.metadata |= self._schedule()
         if self.occasion in SENT_ANYWAY:
             lock.on_conflict = ""  # for the history: it is not skipped
-            self.queue_lock.metadata[MAY_STORE_LATER] = True
+            self.queue_lock.metadata[STORES_LATER] = True
 
     def _earlier(self) -> Message | None:
         """Return the execution that sends the message in its own place: of this task, or of a task
@@ -147,8 +147,9 @@ class Sending:
         # Of a chain or a group that replaces the task, each member has an id of its own.
         if self.is_inside and self.options.get("replaced_task_nesting"):
             earlier = earlier or next(reversed(executed.get()), None)
-        is_same = earlier is not None and (earlier.task is self.task or self.is_inside)
-        return earlier if is_same else None
+        if earlier and earlier.task is not self.task and not self.is_inside:
+            return None
+        return earlier
 
     def _occasion(self) -> Occasion:
         if self.earlier:
@@ -233,7 +234,8 @@ class Sending:
     def _schedule(self) -> dict[str, str]:
         """Return what the queue lock shows of the message, as far as the sender knows it: the
         earliest start and the broker queue."""
-        schedule, delay = {}, seconds_until(self.start, self.task.app) or 0
+        schedule = {}
+        delay = delay_until(self.start, self.task.app)
         with suppress(OverflowError):
             if delay > 0:
                 start = datetime.now(UTC) + timedelta(seconds=delay)
@@ -253,10 +255,8 @@ class Sending:
         return headers if alias is None else {**headers, CACHE: alias}
 
     def _publish_with_queue_lock(self, replaced: Holding | None = None) -> Any:
-        end_replaced = partial(self._end, replaced) if replaced else None
-        publication = Publication(
-            self.task_id, self.queue_lock, self._queue_seconds(), end_replaced
-        )
+        then = partial(self._end, replaced)
+        publication = Publication(self.task_id, self.queue_lock, self._queue_seconds(), then)
         was_sent = False
         try:
             result = self._publish(self._queue_lock_headers)
@@ -283,9 +283,7 @@ class Sending:
     def _store(self, more_headers: dict[str, Any]) -> Any:
         options = self.options
         producer = StoringProducer(
-            self,
-            options.pop("producer", None) or options.pop("publisher", None),
-            options.pop("connection", None),
+            self, options.pop("producer", None), options.pop("connection", None)
         )
         options["producer"] = producer
         try:
@@ -316,7 +314,7 @@ class Sending:
                 self.queue_lock,
                 message,
                 lease=self.single.options.max_queue_seconds,
-                starts_in=max(0, seconds_until(self.start, app) or 0),
+                starts_in=delay_until(self.start, app),
                 expires_in=0 if expires is None else max(MIN_EXPIRY_SECONDS, expires),
                 most=self.single.options.max_queued or 0,
                 arrival=number(self.headers.get(ARRIVAL), MAX_ARRIVAL),
@@ -366,13 +364,15 @@ class Sending:
 
     # A queue lock that is not free
 
-    def _end(self, replaced: Holding) -> None:
-        """End the queued task whose queue lock this one has taken over."""
+    def _end(self, replaced: Holding | None) -> None:
+        """End the queued task whose queue lock this one has taken over, if there is one."""
+        if replaced is None:
+            return
         task_id, call = replaced.holder.task_id or "", self.conflict.call
         logger.info("Queued task replaced: task=%s by=%s", printable(task_id), call)
         if not is_signed(replaced, self.name, call.name):
             self._log_not_revoked(task_id, "no valid signature in the queue lock")
-        elif not replaced.metadata.get("expected"):  # else it must end, but does not run
+        elif not replaced.metadata.get(IS_EXPECTED):  # else it must end, but does not run
             self._revoke(task_id)
         send(
             task_replaced,
@@ -409,10 +409,7 @@ class Sending:
 
         A message that others need is sent as a duplicate, unless it is queued already.
         """
-        # Only the id is known of a lock that nobody holds any more.
-        is_same = self.conflict.error.task_id == self.task_id
-        holder = Holder.ITSELF if is_same else Holder.OTHER
-        if WHEN_SENT[self.occasion][holder] is Action.SEND_DUPLICATE:
+        if WHEN_SENT[self.occasion][self.conflict.holder] is Action.SEND_DUPLICATE:
             return self._publish_duplicate()
         return self.single.options.policy.when_sent(self, self.conflict)
 

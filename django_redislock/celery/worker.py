@@ -10,7 +10,6 @@ import atexit
 import logging
 import os
 import threading
-from contextlib import suppress
 from functools import wraps
 from typing import Any
 from weakref import WeakValueDictionary
@@ -23,6 +22,7 @@ from redis.exceptions import RedisError
 from django_redislock import clock
 from django_redislock.identity import child_id, process_id
 from django_redislock.manager import LockManager, locks
+from django_redislock.tasks.conflict import holders_of
 from django_redislock.tasks.single import queue_lock_token
 from django_redislock.text import error_text, printable
 
@@ -44,8 +44,8 @@ LATE_COMMAND_SECONDS = 2.0
 
 
 @worker_ready.connect
-def start_monitor(sender: Any = None, **_: Any) -> None:
-    _monitor.app = sender.app if sender else None
+def start_monitor(sender: Any, **_: Any) -> None:
+    _monitor.app = sender.app
     _monitor.start()
     watch_undecodable(sender)
 
@@ -62,12 +62,7 @@ def received(request: Any, **_: Any) -> None:
 @task_rejected.connect
 def dropped(message: Any, **_: Any) -> None:
     """Release the queue lock of a message that the worker dropped."""
-    headers = message.headers if isinstance(message.headers, dict) else {}
-    task_id = headers.get("id")
-    if task_id is None:
-        with suppress(Exception):  # protocol 1, if it can be decoded
-            task_id = message.payload["id"]
-    release_dropped(headers, task_id)
+    release_dropped(message.headers)
 
 
 def watch_undecodable(consumer: Any) -> None:
@@ -76,9 +71,7 @@ def watch_undecodable(consumer: Any) -> None:
     Celery has no signal for it. It calls this method of its consumer. kombu, which decompresses
     the body, has kept the original method since the worker connected.
     """
-    report = getattr(consumer, "on_decode_error", None)
-    if report is None:
-        return
+    report = consumer.on_decode_error
 
     @wraps(report)
     def on_decode_error(message: Any, error: Exception) -> Any:
@@ -87,9 +80,7 @@ def watch_undecodable(consumer: Any) -> None:
         return result
 
     consumer.on_decode_error = on_decode_error
-    task_consumer = getattr(consumer, "task_consumer", None)
-    if task_consumer is not None:
-        task_consumer.on_decode_error = on_decode_error
+    consumer.task_consumer.on_decode_error = on_decode_error
 
 
 class Monitor:
@@ -146,7 +137,7 @@ class Monitor:
 
         Their senders may be dead. Messages that were revoked do not wait any longer.
         """
-        if self.app is None or clock.now() < self._look_due:
+        if clock.now() < self._look_due:
             return
         self._look_due = clock.now() + LOOK_INTERVAL_SECONDS
         managers = managers_with_stored(self.app)
@@ -216,8 +207,7 @@ def is_settled(lock: Slot, since: float) -> bool:
 
 def _release(alias: str, name: str, pid: int, at_least_for: float) -> None:
     manager, process = locks.using(alias), child_id(process_id(), pid)
-    info = manager.get(name)
-    for holding in info.holders if info else ():
+    for holding in holders_of(manager.get(name)):
         holder = holding.holder
         # A cooldown stays, and so does the queue lock of a message that the process sent.
         is_running = holding.timeout and not holding.metadata.get("queued")

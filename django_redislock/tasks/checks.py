@@ -5,8 +5,8 @@ from typing import Any
 
 from django.core.checks import CheckMessage, Warning, register
 
-from .decorator import decorated
-from .single import Single, marked
+from .decorator import definitions
+from .single import Single
 
 TASK_PARAMETERS = {"self", "task", "context"}
 """The usual names of a first parameter that the task framework fills."""
@@ -15,10 +15,8 @@ TASK_PARAMETERS = {"self", "task", "context"}
 @register
 def check_names(**_: Any) -> list[CheckMessage]:
     """W006: Calls with different arguments are duplicates of each other, so their work is lost."""
-    found: dict[str, Single] = {}
-    for function in list(decorated):
-        if single := marked(function):
-            found[f"{function.__module__}.{function.__qualname__}"] = single
+    # A shared task has a definition in each app.
+    found = {path_of(single): single for single in list(definitions)}
     messages: list[CheckMessage] = []
     for path, single in sorted(found.items()):
         options, names = single.options, required_parameters(single)
@@ -36,6 +34,12 @@ def check_names(**_: Any) -> list[CheckMessage]:
             )
             messages.append(Warning(text, hint=hint, id="redislock.W006"))
     return messages
+
+
+def path_of(single: Single) -> str:
+    """Return the module and qualified name of a function."""
+    function = single.decorated
+    return f"{function.__module__}.{function.__qualname__}"
 
 
 def required_parameters(single: Single) -> list[str]:

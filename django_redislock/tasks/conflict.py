@@ -38,6 +38,11 @@ def warn_once(text: str, task_name: str, *args: object) -> None:
         logger.warning(text, task_name, *args)
 
 
+def holders_of(info: LockInfo | None) -> tuple[Holding, ...]:
+    """Return the holders of a lock that was read. None means that it had none."""
+    return info.holders if info else ()
+
+
 class Conflict:
     """A call whose lock is not free.
 
@@ -64,6 +69,7 @@ class Conflict:
     def look(self) -> bool:
         """Read who holds the lock, and return whether anybody does, or Redis is unreachable."""
         self.info = self.holding = None
+        self.holder = Holder.OTHER
         try:
             self.info = self.call.single.manager.get(self.name)
         except RedisError:
@@ -93,9 +99,12 @@ class Conflict:
 
     def is_with_queued_tasks(self, limit: int) -> bool:
         """Whether queued tasks take all of the lock, apart from holders in cooldown."""
-        if self.holding is None or self.holder is Holder.ITSELF:
-            return False
-        return is_queued(self.holding) and len(self._holders) >= limit
+        return (
+            self.holding is not None
+            and self.holder is not Holder.ITSELF
+            and is_queued(self.holding)
+            and len(self._holders) >= limit
+        )
 
     @property
     def queue_locks(self) -> list[Holding]:
@@ -113,7 +122,7 @@ class Conflict:
 
     @property
     def _holders(self) -> tuple[Holding, ...]:
-        return self.info.holders if self.info else ()
+        return holders_of(self.info)
 
     def skip(self) -> None:
         """Log a warning and send `task_skipped`. The task then completes without running."""
@@ -151,7 +160,6 @@ class Conflict:
 
     def _set_holder(self, holding: Holding) -> None:
         self.holding = holding
-        self.holder = Holder.OTHER
         task_id = complete_id(holding.holder.task_id)
         if self._is_itself(holding):
             self.holder = Holder.ITSELF

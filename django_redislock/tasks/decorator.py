@@ -38,8 +38,8 @@ def frameworks() -> list[Any]:
     return list(map(import_module, paths))
 
 
-decorated: WeakSet[Callable[..., Any]] = WeakSet()
-"""All functions with `single_instance`."""
+definitions: WeakSet[Single] = WeakSet()
+"""The definitions of all functions with `single_instance`."""
 
 
 class EnqueuedTask(Protocol):
@@ -201,7 +201,7 @@ def wrap(single: Single) -> Callable[..., Any]:
 
     single.decorated = wrapper
     setattr(wrapper, MARK, single)
-    decorated.add(wrapper)
+    definitions.add(single)
     # Celery reads the signature of the outermost function only.
     wrapper.__signature__ = single.signature
     return single.decorated

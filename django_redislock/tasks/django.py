@@ -34,8 +34,8 @@ from django_redislock.lock_types import QueueLock
 from django_redislock.snapshots import Holding
 from django_redislock.text import age, error_text, printable
 
-from .conflict import Conflict
-from .decorator import decorated, wrap
+from .conflict import Conflict, holders_of
+from .decorator import definitions, wrap
 from .execution import Execution
 from .options import Options
 from .single import Single, TaskCall, marked
@@ -94,8 +94,11 @@ def set_runs(found: Iterable[Run]) -> None:
     """Note which tasks are run, and that the locks of the innermost belong to it."""
     items = tuple(found)[-MAX_RUNS:]
     runs.set(items)
-    result = items[-1].result if items else None
-    running_task.set((result.task.module_path, result.id) if result else None)
+    task = None
+    if items:
+        result = items[-1].result
+        task = result.task.module_path, result.id
+    running_task.set(task)
 
 
 def begin_run(task_result: Any, **_: Any) -> None:
@@ -107,11 +110,17 @@ def end_run(task_result: Any, **_: Any) -> None:
     """Note that a task has ended, and what began inside it."""
     set_runs(takewhile(lambda run: run.result.id != task_result.id, runs.get()))
     task = task_result.task
-    single = marked(task.func) if task_result.status == "FAILED" else None
+    single = queued_single(task)
     # Perhaps it failed before its function was called.
-    if single is not None and single.options.locking.when_sent:
+    if single and task_result.status == "FAILED":
         args, kwargs = task_result.args, task_result.kwargs
         single.release_queue_locks(call_of(single, task, args, kwargs, str(task_result.id)))
+
+
+def queued_single(task: Any) -> Single | None:
+    """Return how a task runs as a single instance, if it takes a queue lock when it is sent."""
+    single = marked(task.func)
+    return single if single and single.options.locking.when_sent else None
 
 
 for package in PACKAGES:
@@ -158,8 +167,7 @@ def holders_with_ids(single: Single, name: str) -> tuple[Holding, ...]:
     """Return the holders of a lock, as soon as the ids of all tasks that are sent are known."""
     until = clock.now() + SENDING_SECONDS
     while True:
-        info = single.manager.get(name)
-        holders = info.holders if info else ()
+        holders = holders_of(single.manager.get(name))
         if not any(each.metadata.get("sending") for each in holders) or clock.now() > until:
             return holders
         time.sleep(POLL_SECONDS)
@@ -251,10 +259,11 @@ def check_tasks(**_: Any) -> list[Error]:
     ``@task`` above `single_instance` cannot refuse them.
     """
     errors = []
-    for function in list(decorated):  # the next line can create more tasks
-        module, single = sys.modules.get(function.__module__), marked(function)
+    for single in list(definitions):  # the next lines can create more tasks
+        function = single.decorated
+        module = sys.modules.get(function.__module__)
         kind = type(getattr(module, function.__name__, None))  # isinstance() makes a Celery task
-        if single and issubclass(kind, TASK_CLASSES):
+        if issubclass(kind, TASK_CLASSES):
             try:
                 check_options(single.options)
             except ImproperlyConfigured as error:
@@ -306,8 +315,8 @@ class QueueLocks:
     def enqueue(self, task: Any, args: Any, kwargs: Any) -> Any:
         """Enqueue a task, or return the result of the task that is queued or runs."""
         enqueue = partial(super().enqueue, task, args, kwargs)  # type: ignore[misc]  # a mixin
-        single = marked(task.func)
-        if single is None or not single.options.locking.when_sent:
+        single = queued_single(task)
+        if single is None:
             return enqueue()
         call = call_of(single, task, args, kwargs)
         name, token = single.name_of(call), f"queued-{token_hex(16)}"
@@ -331,8 +340,7 @@ class QueueLocks:
 
     async def aenqueue(self, task: Any, args: Any, kwargs: Any) -> Any:
         """Async version of `enqueue()`."""
-        single = marked(task.func)
-        if single is None or not single.options.locking.when_sent:
+        if queued_single(task) is None:
             return await super().aenqueue(task, args, kwargs)  # type: ignore[misc]  # a mixin
         return await sync_to_async(self.enqueue)(task, args, kwargs)
 

@@ -22,9 +22,6 @@ from .single import TaskCall
 
 logger = logging.getLogger("django_redislock")
 
-MAX_ATTEMPTS = 100
-"""How often other tasks can take the queue lock of a task that has ended, while this one tries."""
-
 _held: ContextVar[tuple[tuple[str, BaseLock], ...]] = ContextVar(
     "django_redislock_held", default=()
 )
@@ -170,34 +167,19 @@ class Execution:
 
     def _acquire_or_conflict(self, lock: BaseLock) -> Conflict | None:
         """Acquire the lock, or return the conflict with its holder."""
-        for _ in range(MAX_ATTEMPTS):
-            if self._acquires(lock, blocking=self._waits):
-                return None
-            conflict = Conflict(self.call, self.name)
-            conflict.look()
-            if not self._may_take_over(lock, conflict):
-                break
+        if self._acquires(lock, blocking=self._waits):
+            return None
+        conflict = Conflict(self.call, self.name)
+        conflict.look()
         return conflict
 
     async def _aacquire_or_conflict(self, lock: BaseLock) -> Conflict | None:
         """Async version of `_acquire_or_conflict()`."""
-        for _ in range(MAX_ATTEMPTS):
-            if await self._aacquires(lock):
-                return None
-            conflict = Conflict(self.call, self.name)
-            await sync_to_async(conflict.look)()
-            if not await sync_to_async(self._may_take_over)(lock, conflict):
-                break
+        if await self._aacquires(lock):
+            return None
+        conflict = Conflict(self.call, self.name)
+        await sync_to_async(conflict.look)()
         return conflict
-
-    def _may_take_over(self, lock: BaseLock, conflict: Conflict) -> bool:
-        """Let the next acquisition take over the queue lock of a task that has ended, and return
-        whether there is one."""
-        ended = self._ended_queue_lock(conflict)
-        if ended is None:
-            return False
-        lock.predecessor = ended.token
-        return True
 
     def _ended_queue_lock(self, conflict: Conflict) -> Holding | None:
         """Return a queue lock of another task that has ended, if the framework knows that."""

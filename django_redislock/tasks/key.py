@@ -23,6 +23,9 @@ from django_redislock.names import MAX_NAME_BYTES, arguments, digest_of, identit
 MAX_DIGITS = 4300
 """The limit of digits in a Decimal. Python has the same one for the text of an int."""
 
+MAX_ZEROS = 30
+"""The limit of zeros in the text of a Decimal, which otherwise has an exponent."""
+
 _to_json = json.JSONEncoder(ensure_ascii=False).encode
 
 
@@ -124,7 +127,7 @@ def _(value: float) -> str:
 
 @text_of.register
 def _(value: Decimal) -> str:
-    return f"Decimal({_shortest(value) if value.is_finite() else value})"
+    return f"Decimal({_shortest(value)})"
 
 
 @text_of.register
@@ -201,6 +204,7 @@ def _shortest(value: Decimal) -> str:
     """Return a number without the zeros at its end, unrounded."""
     if len(str(value)) > MAX_DIGITS:
         raise ValueError(f"this Decimal has more than {MAX_DIGITS} digits")
-    digits = Context(prec=len(value.as_tuple().digits), Emin=MIN_EMIN, Emax=MAX_EMAX)
-    number = value.normalize(digits) if value else Decimal(0)
-    return format(number, "f") if abs(number.adjusted()) < digits.prec + 30 else str(number)
+    exact = Context(prec=MAX_DIGITS, Emin=MIN_EMIN, Emax=MAX_EMAX, traps=[])
+    number = exact.plus(value.normalize(exact))  # -0 equals 0
+    has_few_zeros = abs(number.adjusted()) < MAX_ZEROS
+    return format(number, "f") if has_few_zeros else str(number)

@@ -136,12 +136,12 @@ class Single:
     def lock(self, name: str, call: TaskCall, on_lost: Any = None) -> Mutex | Semaphore:
         """Return the lock for a call."""
         options, limit = self.options, self.limit_for(call)
-        more = {**options.of_lock, "on_lost": on_lost} if on_lost else options.of_lock
         lock = (
-            self.manager.lock(name, **more)
+            self.manager.lock(name, **options.of_lock)
             if limit is None
-            else self.manager.semaphore(name, limit, **more)
+            else self.manager.semaphore(name, limit, **options.of_lock)
         )
+        lock.on_lost = on_lost
         lock.on_conflict = options.policy.recorded_as
         lock.predecessor = call.queue_token
         if call.task_id:

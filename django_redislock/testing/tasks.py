@@ -71,7 +71,7 @@ def _call_of(task: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> TaskCa
     if is_of_celery:
         from ..celery import message
 
-        return message.call_of(single, task, None, args, kwargs)
+        return message.call_of(single, task, "", args, kwargs)
     if is_of_django:
         return call_of(single, task, args, kwargs)
     first = (task.__self__,) if inspect.ismethod(task) else ()
