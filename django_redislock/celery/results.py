@@ -10,13 +10,13 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from celery import Task, states
 from celery.backends.base import DisabledBackend
 from celery.backends.rpc import RPCBackend
-from celery.utils.time import maybe_iso8601
+from celery.utils.time import maybe_iso8601, maybe_make_aware
 from django.db import connections
 
 from django_redislock import clock
@@ -90,7 +90,10 @@ def _answer(questions: list[tuple[Holding, str, Any]]) -> Holding | None:
             connections.close_all()  # a result backend in the database has opened one
 
     thread = threading.Thread(target=ask, name="redislock-result", daemon=True)
-    thread.start()
+    try:
+        thread.start()
+    except RuntimeError:  # the interpreter shuts down, or the system has no thread left
+        return None
     thread.join(RESULT_TIMEOUT_SECONDS)
     if thread.is_alive():
         for _, _, backend in questions:
@@ -116,4 +119,4 @@ def _has_ended(holding: Holding, meta: dict[str, Any]) -> bool:
 
 def _moment(value: Any) -> datetime | None:
     found = maybe_iso8601(value)
-    return found if found is None or found.tzinfo else found.replace(tzinfo=UTC)
+    return maybe_make_aware(found) if found else None
