@@ -17,7 +17,7 @@ GAP = "  "
 """The space between two columns."""
 
 MAX_CELL_COLUMNS = 32
-"""The widest cell of a table on a terminal. A longer name would hide the other columns."""
+"""The widest cell of a table on a narrow terminal. A longer name would hide the other columns."""
 
 
 @contextmanager
@@ -47,11 +47,11 @@ def write_paragraph(command: BaseCommand, text: str) -> None:
 def write_table(command: BaseCommand, rows: Sequence[Sequence[str]], *styles: str) -> None:
     """Write a table. The first row is the header; the others have these styles of Django.
 
-    A terminal gets one line for each row: long cells and long lines are cut.
+    A terminal gets one line for each row. If it is too narrow, long cells and long lines are cut.
     """
     lines = table_lines(rows)
-    if command.stdout.isatty():
-        room = get_terminal_size().columns
+    room = get_terminal_size().columns if command.stdout.isatty() else math.inf
+    if max(map(width, lines)) > room:
         lines = [padded(line, room).rstrip() for line in table_lines(rows, MAX_CELL_COLUMNS)]
     for line, style in zip_longest(lines, ["MIGRATE_LABEL", *styles], fillvalue=""):
         command.stdout.write(line, getattr(command.style, style, None))
