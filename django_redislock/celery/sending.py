@@ -409,7 +409,10 @@ class Sending:
 
         A message that others need is sent as a duplicate, unless it is queued already.
         """
-        if WHEN_SENT[self.occasion][self.conflict.holder] is Action.SEND_DUPLICATE:
+        # Only the id is known of a lock that nobody holds any more.
+        is_same = self.conflict.error.task_id == self.task_id
+        holder = Holder.ITSELF if is_same else Holder.OTHER
+        if WHEN_SENT[self.occasion][holder] is Action.SEND_DUPLICATE:
             return self._publish_duplicate()
         return self.single.options.policy.when_sent(self, self.conflict)
 
