@@ -17,6 +17,9 @@ DATABASES["default"]["TEST"] = {"NAME": DATABASES["default"]["NAME"]}
 # A test passes its own databases to the processes that it starts.
 DATABASES.update(json.loads(os.environ.get("TESTS_DATABASES", "{}")))
 
+# Commands would print it about the tasks of whichever tests ran before in the same process.
+SILENCED_SYSTEM_CHECKS = ["redislock.W006"]
+
 PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
 
 IMMEDIATE = "django.tasks.backends.immediate.ImmediateBackend"
