@@ -95,7 +95,8 @@ coverage: $(VENV)/.test.installed $(VENV)/.coverage.installed
 	$(BIN)/coverage json --quiet --include='$(CORE)' -o - | $(BIN)/python -c "import json, sys; \
 		share = json.load(sys.stdin)['totals']['percent_branches_covered']; \
 		print(f'{share:.1f}% of the branches of the core'); sys.exit(share < 97)"
-	$(BIN)/python -m pytest -p tests.fast.unit.lua_branches -q tests/fast/unit/test_scripts.py
+	$(BIN)/python -m pytest -p tests.fast.unit.lua_branches -q tests/fast/unit/test_scripts.py \
+		tests/fast/integration/test_stored_tasks.py
 
 lint: $(VENV)/.lint.installed
 	$(BIN)/ruff check

@@ -230,3 +230,63 @@ def test_the_queue_of_dead_processes_expires_after_the_last_message(name, outbox
     assert taken(outbox, name) == ["message 2"]
     confirm(outbox, name, "2")
     finish(name, "2")
+
+
+def test_a_message_that_has_its_lock_is_no_longer_cancelled(name, outbox):
+    put(name, "1")
+    assert outbox.cancel(f"queued-{name}-1") == ""
+    confirm(outbox, name, "1")
+
+
+def test_the_latest_limit_counts(name, outbox):
+    one, three = locks.semaphore(name, 1), locks.semaphore(name, 3)
+    outcomes = [put(name, task_id, lock).outcome for task_id, lock in (("1", one), ("2", one))]
+    assert outcomes == ["granted", "queued"]
+    assert put(name, "3", three).outcome == "granted"
+    assert taken(outbox, name) == ["message 2"]
+    for each in "123":
+        confirm(outbox, name, each)
+
+
+def test_a_message_whose_lock_was_released_is_still_sent(name, outbox):
+    put(name, "1")
+    put(name, "2")
+    finish(name, "1")
+    assert locks.force_release(name)
+    assert taken(outbox, name) == ["message 2"]
+    confirm(outbox, name, "2")
+    confirm(outbox, name, "1")
+
+
+def test_an_expired_permit_goes_to_the_next_message_while_others_are_held(name, outbox):
+    lock = locks.semaphore(name, 2)
+    dying = locks.semaphore(name, 2, timeout=0.5, auto_renewal=False)
+    with lock:
+        assert dying.acquire()
+        for each in "12":
+            assert put(name, each, lock).outcome == "queued"
+        wait_until(lambda: taken(outbox, name) == ["message 1"], timeout=10, interval=0.1)
+        assert [each.holder.task_id for each in locks.queue(name)] == ["2"]
+    confirm(outbox, name, "1")
+    assert taken(outbox, name) == ["message 2"]
+    confirm(outbox, name, "2")
+
+
+def test_a_due_message_that_cannot_be_read_is_removed(name, outbox):
+    server = locks._server()
+    due = f"{server.keys.of(name).inboxes}outbox:due"
+    server.client.zadd(due, {f"queued-{name}-1": 0})
+    assert taken(outbox, name) == []
+    assert server.client.zscore(due, f"queued-{name}-1") is None
+
+
+def test_the_task_of_a_message_takes_its_lock_over_and_hands_it_on(name, outbox):
+    put(name, "1")
+    put(name, "2")
+    confirm(outbox, name, "1")
+    lock = locks.lock(name)
+    lock.predecessor = f"queued-{name}-1"
+    with lock:
+        assert taken(outbox, name) == []
+    assert taken(outbox, name) == ["message 2"]
+    confirm(outbox, name, "2")

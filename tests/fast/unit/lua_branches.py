@@ -1,7 +1,8 @@
 """A pytest plugin that records the branches of the Lua scripts, and fails the run if a condition
 was never true or never false.
 
-    python -m pytest -p tests.fast.unit.lua_branches tests/fast/unit/test_scripts.py
+    python -m pytest -p tests.fast.unit.lua_branches \
+        tests/fast/unit/test_scripts.py tests/fast/integration/test_stored_tasks.py
 """
 
 import os
