@@ -406,10 +406,13 @@ class LockManager:
         Args:
             name: The lock's name, with fields that get their values from the arguments of the
                 view, such as ``{pk}`` and ``{request.user.pk}``.
-            status: The status of the response to a request that is refused.
+            status: The status of the response to a request that is refused. Its body is a sentence
+                as plain text.
             retry_after: The seconds in its header ``Retry-After``. None means the seconds until
-                the lease of the holder expires, from 1 to 60.
-            on_busy: A view that makes that response. It gets the arguments of the guarded view.
+                the lease of the holder expires, from 1 to 60: if the holder has died, the lock is
+                free by then.
+            on_busy: A view that makes that response, such as JSON. It gets the arguments of the
+                guarded view. For an async view it can be sync or async.
             **options: The options of `lock()`, except `blocking`. With `blocking_timeout`, a
                 request waits for the lock.
 
