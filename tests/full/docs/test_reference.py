@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import get_overloads
 
 import pytest
+import yaml
 from django.dispatch import Signal
 from prometheus_client import CollectorRegistry
 
@@ -170,7 +171,10 @@ def test_each_metric_is_documented_and_the_alerts_use_only_these() -> None:
     monitoring = (ROOT / "docs" / "production" / "monitoring.md").read_text()
     documented = {name for name in in_first_cells(monitoring) if "redislock_" in name}
     assert exported().keys() == documented
-    check_queries(monitoring.partition("\n## Metrics\n")[0])
+    [group] = yaml.safe_load((ROOT / "docs" / "production" / "alerts.yml").read_text())["groups"]
+    check_queries("\n".join(rule["expr"] for rule in group["rules"]))
+    alerts = monitoring.partition("\n## Alerts\n")[2].partition("\n## Metrics\n")[0]
+    assert [rule["alert"] for rule in group["rules"]] == re.findall(r"^\| `(\w+)`", alerts, re.M)
 
 
 def test_the_dashboard_for_grafana_can_be_imported_and_uses_metrics_that_exist() -> None:
