@@ -31,7 +31,8 @@ class Lock(Mutex):
         sleep: Not used, because waiters are notified.
         blocking: Whether `acquire()` waits if the lock is not free.
         blocking_timeout: The maximum wait in seconds. None waits without a limit.
-        thread_local: If False, all threads that share the object count as one holder.
+        thread_local: If False, all threads that share the object count as one holder. It cannot be
+            combined with `reentrant`, `release_on_commit` or ``on_lost="abort"``.
         raise_on_release_error: If False, the end of ``with`` logs that the lock was lost, and does
             not raise `LockLost`.
         **options: Further options of `LockManager.lock`.
