@@ -210,8 +210,8 @@ def remove(hold: Hold) -> bool:
 
 def all_holds() -> list[Hold]:
     """Return the holds of all threads, tasks and greenlets of this process."""
-    # A list, because other threads change the registry.
-    found = [hold for holds in list(_holds.values()) for hold in holds]
+    # Lists, because other threads change the registry. `list()` copies a dictionary in one step.
+    found = [hold for holds in list(_holds.values()) for hold in list(holds)]
     process = os.getpid()  # once, because there may be thousands of holds
     return [hold for hold in found if hold.lease.process == process]
 

@@ -284,13 +284,14 @@ class ThreadRenewer(Renewer):
 
     def _run(self) -> None:
         while True:
-            self._wakeup.clear()
-            if not self._wakeup.wait(self.seconds_to_next()) and self._ends():
-                break
             try:
+                self._wakeup.clear()
+                if not self._wakeup.wait(self.seconds_to_next()) and self._ends():
+                    break
                 self._round()
             except BaseException:  # on_lost may raise anything, and this thread continues
                 logger.exception("Renewal failed unexpectedly, will retry")
+                self._wakeup.wait(MIN_RENEWAL_RETRY_SECONDS)
         with self._in_round:
             self._link.close()
 
@@ -343,17 +344,22 @@ class AsyncRenewer(Renewer):
 
     async def _rounds(self) -> None:
         while True:
-            self._wakeup.clear()
             try:
-                async with asyncio.timeout(self.seconds_to_next()):
-                    await self._wakeup.wait()
-            except TimeoutError:
-                if self.may_end():
+                self._wakeup.clear()
+                if not await self._is_woken(self.seconds_to_next()) and self.may_end():
                     return
-            try:
                 await self.run_once()
             except Exception:
                 logger.exception("Renewal failed unexpectedly, will retry")
+                await self._is_woken(MIN_RENEWAL_RETRY_SECONDS)
+
+    async def _is_woken(self, seconds: float) -> bool:
+        """Wait until the renewer is woken, and return whether it was within these seconds."""
+        try:
+            async with asyncio.timeout(seconds):
+                return await self._wakeup.wait()
+        except TimeoutError:
+            return False
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._worker = None

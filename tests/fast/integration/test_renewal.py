@@ -248,14 +248,47 @@ def test_no_renewal_starts_in_a_loop_that_closes(caplog):
     assert "Task was destroyed" not in caplog.text
 
 
-def test_a_round_that_fails_does_not_stop_renewal_in_async(monkeypatch, caplog):
+@pytest.mark.parametrize("part", ["seconds_to_next", "batches", "report_expired"])
+def test_a_fault_in_any_part_of_a_round_does_not_stop_renewal(monkeypatch, caplog, part):
+    with locks.lock("a", timeout=1.5) as lock:
+        with monkeypatch.context() as patch:
+            patch.setattr(renewer.Renewer, part, fails)
+            lease_of(lock).renewer.wake()
+            wait_until(lambda: "Renewal failed unexpectedly" in caplog.text)
+        renewed(locks, "a")
+        assert not lock.lost
+
+
+def test_the_renewer_looks_at_holds_while_their_thread_adds_and_removes_some(own_locks):
+    def nest():
+        with lock:
+            while not ended.is_set():
+                with lock, lock:
+                    pass
+
+    lock, ended = own_locks.lock("a", reentrant=True), threading.Event()
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        nesting = start(nest)
+        for _ in range(200_000):
+            thread_renewer(own_locks._server()).watched()
+    finally:
+        ended.set()
+        sys.setswitchinterval(interval)
+    nesting.result(60)
+
+
+@pytest.mark.parametrize("part", ["seconds_to_next", "batches", "report_expired"])
+def test_a_round_that_fails_does_not_stop_renewal_in_async(monkeypatch, caplog, part):
     async def failed():
         return "Renewal failed unexpectedly" in caplog.text
 
     async def use():
         async with locks.lock("a", timeout=1.5) as lock:
             with monkeypatch.context() as patch:
-                patch.setattr(renewer.Renewer, "report_expired", fails)
+                patch.setattr(renewer.Renewer, part, fails)
+                lease_of(lock).renewer.wake()
                 await until(failed)
             await arenewed(locks, "a")
             assert not lock.lost
