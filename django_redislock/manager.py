@@ -582,8 +582,8 @@ class LockManager:
 
         Args:
             name: The lock's name.
-            token: A lock token. Only the holder with this token loses the lock. None means all
-                holders.
+            token: A lock token, or the `stored_token` of a `Holding`. Only holders with this token
+                lose the lock. None means all holders.
             by: Who releases the lock, such as a user. The history has its text, and the signal
                 `lock_force_released` the object.
             reason: Why, in at most 500 characters. It is in the history, too.

@@ -48,7 +48,8 @@ nitpick_ignore_regex = [
     (r"py:class", r"Seconds"),
     (r"py:class", r"django_redislock\.fencing\.HeldLock"),
     (r"py:class", r"django_redislock\.lock_types\.options\.MoreOptions"),
-    (r"py:class", r"django_redislock\.lock_types\.composite\.CompositeLock"),
+    # A page names these together, without their docstrings.
+    (r"py:class", r"django_redislock\.lock_types\.(composite|mutex)\.\w+"),
 ]
 
 html_theme = "furo"

@@ -58,15 +58,10 @@ class BaseLock:
     """A named lock.
 
     Use it in ``with`` or ``async with``, decorate a function, or call `acquire()` and `release()`.
-
     Many threads, asyncio tasks or greenlets can share one object: each has its own hold.
-    `timeout` is the lease in seconds. The lease is renewed while the holder runs
-    (`auto_renewal`), and the lock expires after `timeout` seconds if the holder dies.
-
-    A lock type sets `kind`, `capacity` and `weight`. `acquisition` has what happens between the
-    request and the hold.
     """
 
+    # A lock type sets these three. `acquisition` has what happens between request and hold.
     kind: ClassVar[str]
     capacity: int
     weight: int
@@ -227,10 +222,7 @@ class BaseLock:
         blocking_timeout: Seconds | None = None,
         token: str | bytes | None = None,
     ) -> bool:
-        """Acquire the lock.
-
-        If the lock is not free, the caller waits in a queue. Waiters acquire the lock in the order
-        in which they arrive.
+        """Acquire the lock, or wait for it in a queue, first in, first out.
 
         If the server is away, a call with a `blocking_timeout` tries again until its time is over,
         and then raises the last error. A call without a limit does so only after the server has
@@ -318,6 +310,7 @@ class BaseLock:
         Raises:
             LockLost: The lock was lost while it was held.
             LockNotOwnedError: The calling thread, task or greenlet does not hold the lock.
+            TransactionManagementError: The lock has `release_on_commit`, and autocommit is off.
         """
         hold = None
         # An interrupt can come before the hold is found, and when a function is entered.
