@@ -1,4 +1,7 @@
-"""Snapshots of locks in Redis at one moment."""
+"""Snapshots of locks in Redis at one moment.
+
+All times are aware datetimes, by the clock of Redis.
+"""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
@@ -82,10 +85,10 @@ class Holding(_Described):
     """The seconds for which the holder waited in the queue."""
 
     acquired_at: datetime
-    """When the lock was acquired (an aware datetime, by the clock of Redis)."""
+    """When the lock was acquired."""
 
     expires_at: datetime
-    """When the lease expires unless it is renewed (an aware datetime, by the clock of Redis)."""
+    """When the lease expires unless it is renewed."""
 
     ttl: float
     """The seconds until the lease expires, at the time of the snapshot."""
@@ -199,7 +202,7 @@ class Waiter(_Described):
     """One waiter in the queue of a lock."""
 
     since: datetime
-    """When the waiter joined the queue (an aware datetime, by the clock of Redis)."""
+    """When the waiter joined the queue."""
 
     waited: float
     """The seconds for which the waiter had waited, at the time of the snapshot."""
@@ -240,17 +243,18 @@ class Event(_Described):
     """How the hold ended.
 
     - ``"released"``: The holder released the lock.
-    - ``"passed"``: Another hold of the same task took over the lock.
+    - ``"passed"``: Another hold of the same task took over the lock, such as its retry.
     - ``"expired"``: The lease expired.
     - ``"lost"``: The holder found that it had lost the lock.
     - ``"forced"``: The lock was force-released.
     - ``"killed"``: The holder had died or was terminated, and its Celery worker released the lock.
-    - ``"refused"``: The lock was not acquired.
+      This needs the prefork pool. If the whole worker dies, the lease expires.
+    - ``"refused"``: The lock was not acquired. A task can run again later.
     - ``"skipped"``: The lock was not acquired, and the task was skipped.
     """
 
     at: datetime
-    """When the event happened (an aware datetime, by the clock of Redis)."""
+    """When the event happened."""
 
     acquired_at: datetime | None
     """When the lock was acquired. None if it was not acquired, or if only the loss is known."""
@@ -286,7 +290,7 @@ class Rates:
     """The number of events in each of the last 60 minutes, the current minute last."""
 
     minutes: tuple[datetime, ...]
-    """When each minute began (aware datetimes, by the clock of Redis)."""
+    """When each minute began."""
 
     counts: Mapping[str, tuple[int, ...]]
     """The events per minute of ``"acquired"``, ``"refused"``, ``"expired"``, ``"forced"``,
