@@ -57,7 +57,7 @@ class Holder:
 
     process: str | None = None
     """The random id of the process. It distinguishes two processes with the same host name and
-    pid. A forked child has an id of its own. None if an older release wrote the record."""
+    pid. A forked child has an id of its own. None if the record does not say."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
