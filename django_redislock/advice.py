@@ -78,7 +78,10 @@ def advice(info: LockInfo | None, clock: Callable[[datetime], str]) -> Advice:
 
 
 def quorum_text() -> str:
-    return _("A quorum lock stays held until a majority of its servers have released it.")
+    return _(
+        "A quorum lock stays held until a majority of its servers have released it. Each of its "
+        "waiters is in the queue of only one of them."
+    )
 
 
 def deadlock_text(count: int) -> str:

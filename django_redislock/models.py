@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
-from .conf import conf
 from .lock_state import LockState, primary_holder, state_of_holding, urgency
 from .text import printable
 
@@ -45,12 +43,6 @@ class ActiveLock(models.Model):
     using: str = ""
     """The cache alias."""
 
-    elsewhere: str = ""
-    """The cache alias, or an empty string for ``REDISLOCK_CACHE``: the ``using`` of a URL."""
-
-    shares: tuple[ActiveLock, ...] = ()
-    """The same quorum lock on its other servers."""
-
     class Meta:
         managed = False
         base_manager_name = "objects"
@@ -62,25 +54,11 @@ class ActiveLock(models.Model):
     def __str__(self) -> str:
         return printable(self.name)
 
-    @property
-    def aliases(self) -> list[str]:
-        """The cache aliases: several for a quorum lock."""
-        return [self.using, *[share.using for share in self.shares]]
-
-    def add_share(self, share: ActiveLock) -> None:
-        """Add the same quorum lock on another server, perhaps the one where its waiters queue."""
-        self.shares += (share,)
-        if share.info.waiters > self.info.waiters:
-            waiters, longest_wait = share.info.waiters, share.info.longest_wait
-            self.info = replace(self.info, waiters=waiters, longest_wait=longest_wait)
-            self.urgency = urgency(self.info, self.state)
-
     @classmethod
     def of(cls, name: str, using: str, info: LockInfo | None) -> ActiveLock:
         """Return a lock. Without `info`, it is free."""
         lock = cls(name=name)
         lock.using = using
-        lock.elsewhere = "" if using == conf.cache else using
         if info:
             lock.info = info
             lock.primary = primary_holder(info)

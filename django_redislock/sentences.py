@@ -6,7 +6,7 @@ The admin shows them in the language of the user, and `manage.py locks` in Engli
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from itertools import islice
 from typing import Any
@@ -194,7 +194,7 @@ LOG_EVENTS = (REQUESTED, RELEASED, NOT_RELEASED, REVOKING, REVOKED, NOT_REVOKED)
 
 def log_head(event: str, using: str) -> str:
     """Return the beginning of each entry about an event on a cache alias."""
-    where = f" on {printable(using)}" if using not in ("", locks.alias) else ""
+    where = f" on {printable(using)}" if using != locks.alias else ""
     return f"{event}{where}. "
 
 
@@ -241,15 +241,13 @@ def _facts(names: Iterable[str]) -> dict[str, Any]:
     return {"count": len(every), "names": shown}
 
 
-def queue_texts(waiters: Mapping[tuple[str, str], int]) -> list[str]:
-    """Return for some of the locks who gets the lock next, and how many wait.
-
-    Args:
-        waiters: How many wait for each lock, by cache alias and name.
-    """
+def queue_texts(manager: LockManager, infos: Iterable[LockInfo]) -> list[str]:
+    """Return for some of the locks who gets the lock next, and how many wait. Empty if nobody
+    does."""
     texts = []
-    for (alias, name), count in islice(waiters.items(), MAX_QUEUES):
-        first = next(iter(locks.using(alias).queue(name, 1)), None)
+    waiters = {info.name: info.waiters for info in infos if info.waiters}
+    for name, count in islice(waiters.items(), MAX_QUEUES):
+        first = next(iter(manager.queue(name, 1)), None)
         if first is None:  # it has left the queue
             continue
         text = ngettext(
@@ -264,7 +262,7 @@ def queue_texts(waiters: Mapping[tuple[str, str], int]) -> list[str]:
             "%(count)d more lock has waiters.", "%(count)d more locks have waiters.", more
         )
         texts.append(text % {"count": more})
-    return texts or [_("Nobody waits.")]
+    return texts
 
 
 def skipped_text(changed: Iterable[str]) -> str:

@@ -30,10 +30,10 @@ from ..models import ActiveLock
 from ..names import check_name
 from . import columns, dashboard, lock_page
 from .addresses import URL_PREFIX, unquote_name
-from .base import log_model, manager_of, with_unavailable_page
+from .base import log_model, with_unavailable_page
 from .changelist import FILTERS, LockChangeList, LockPaginator
 from .queue_entries import NOT_REMOVED, REMOVED, REMOVING
-from .reading import aliases_of, shown_aliases
+from .reading import known_aliases, manager_of
 from .release import ReleasePages
 from .task_pages import TaskPages
 from .themes import theme
@@ -43,11 +43,12 @@ from .themes import theme
 class ActiveLockAdmin(ReleasePages, TaskPages):
     """The pages of the active locks. A subclass can narrow what a user sees and may release."""
 
-    list_display = (*columns.COLUMNS, columns.ALIAS)
+    list_display = columns.COLUMNS
     sortable_by = list_display  # type: ignore[assignment]
     action_checkbox = staticmethod(columns.CHECKBOX)  # type: ignore[assignment]
     list_filter = FILTERS
     show_facets = admin.ShowFacets.NEVER
+    preserve_filters = False  # the pages make their own links to the list
     search_fields = ("name",)
     search_help_text = gettext_lazy(
         "Part of a name, or a pattern in which * is any text and ? any one character."
@@ -79,19 +80,18 @@ class ActiveLockAdmin(ReleasePages, TaskPages):
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[LockChangeList]:
         return LockChangeList
 
-    def get_list_display(self, request: HttpRequest) -> Any:
-        """Return the columns. Only a list with several cache aliases names them."""
-        if len(shown_aliases(request, self._visible(request))) > 1:
-            return self.list_display
-        return columns.COLUMNS
-
     @with_unavailable_page
     def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
         if request.method == "POST":
             self._require_release(request)
-        title = capfirst(self.opts.verbose_name_plural)
-        context = {"title": title, "redislock_theme": theme(), **(extra_context or {})}
-        return super().changelist_view(request, context)
+        context = {
+            "title": capfirst(self.opts.verbose_name_plural),
+            "redislock_theme": theme(),
+            "using": request.GET.get("using", ""),
+            "aliases": known_aliases(),
+            "alias": manager_of(request).alias,
+        }
+        return super().changelist_view(request, context | (extra_context or {}))
 
     # One lock
 
@@ -109,32 +109,24 @@ class ActiveLockAdmin(ReleasePages, TaskPages):
         if request.method not in ("GET", "HEAD"):
             raise PermissionDenied
         name, manager = _valid_name(unquote_name(object_id)), manager_of(request)
+        using = request.GET.get("using", "")
         matches = self._visible(request).matches
-        details, *others = lock_page.find_lock(request, manager, name, matches)
-        row = ActiveLock.of(name, details.alias, details.info)
+        details = lock_page.read_lock(manager, name)
+        row = ActiveLock.of(name, manager.alias, details.info)
         if not matches(row):
             raise PermissionDenied
-        failed = [(each.name, each.error) for each in aliases_of(request) if each.error]
-        failures = [sentences.failure_text(*each) for each in failed]
         if not (details.info or details.events):
-            text = _("“%(name)s” is not locked now.")
-            if failures and "using" not in request.GET:
-                text = _("“%(name)s” is not locked on the cache aliases that can be read.")
-            self._warn(request, text % {"name": row})
-            return HttpResponseRedirect(self._list_url())
-        if details.alias != manager.alias:  # an alias that cannot be read may have the lock, too
-            self._warn(request, *failures)
-        waits = lock_page.waits(details, matches)
-        details = lock_page.add_shares(row, details, others)
+            text = _("“%(name)s” is not locked on “%(alias)s” now.")
+            self._warn(request, text % {"name": row, "alias": manager.alias})
+            return HttpResponseRedirect(self._address("changelist", using=using))
         may_release = self._may_release(request)(row)
         context = {
             **lock_page.context(details, row, may_release),
-            **waits,
-            "using": row.elsewhere,
+            **lock_page.waits(manager, details, matches),
             "title": str(row),
             "original": row,
             # It can be read once, by whichever place of the links is drawn first.
-            "history_url": iter([self._address("history", name, using=row.elsewhere)]),
+            "history_url": iter([self._address("history", name, using=using)]),
         }
         return self._page(request, "detail", **context | (extra_context or {}))
 

@@ -15,19 +15,18 @@ from django.contrib import admin, messages
 from django.core.exceptions import BadRequest, ImproperlyConfigured, PermissionDenied
 from django.db import DatabaseError, InterfaceError, router, transaction
 from django.forms import Media, Script
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.utils.translation import gettext as _
 
 from .. import sentences
-from ..manager import LockManager, locks
 from ..models import ActiveLock
 from . import columns
 from .addresses import page_address
 from .changelist import checked
-from .holders import HolderCheck, left_out_texts
+from .holders import HolderCheck
 from .queryset import LockQuerySet
-from .reading import UNREADABLE, aliases_of, read_locks, shown_aliases
+from .reading import UNREADABLE, known_aliases, read_locks
 from .themes import theme
 
 logger = logging.getLogger("django_redislock")
@@ -49,11 +48,8 @@ def with_unavailable_page(view: Callable[..., HttpResponse]) -> Callable[..., Ht
         try:
             return view(self, request, *args, **kwargs)
         except UNREADABLE as error:
-            alias = request.GET.get("using")
-            if alias and alias not in settings.CACHES:
-                raise Http404 from None
-            alias = alias or str(getattr(settings, "REDISLOCK_CACHE", "default"))
-            return self.unavailable(request, alias, error)
+            default = str(getattr(settings, "REDISLOCK_CACHE", "default"))
+            return self.unavailable(request, request.GET.get("using") or default, error)
 
     return wrapper
 
@@ -62,7 +58,7 @@ class LockPages(admin.ModelAdmin):  # type: ignore[type-arg]
     """The permissions, the log of admin actions, and the parts of a page."""
 
     list_max = 2_000
-    """How many locks of each cache alias the list reads, beginning with the first to expire."""
+    """How many locks the list reads, beginning with the first to expire."""
 
     # Without Django's scripts: its actions.js knows only the rows that the page began with.
     media = Media(
@@ -127,10 +123,11 @@ class LockPages(admin.ModelAdmin):  # type: ignore[type-arg]
 
     def _back(self, request: HttpRequest, check: HolderCheck) -> HttpResponse:
         """Return to the list, with a message about each holder that was left out."""
-        self._warn(request, *left_out_texts(check))
+        if check.denied:
+            self._warn(request, sentences.denied_text(check.denied))
         if check.changed:
             self._warn(request, sentences.skipped_text(each.name for each, _now in check.changed))
-        return HttpResponseRedirect(self._list_url(request.GET.urlencode()))
+        return self._to_list(request)
 
     def _warn(self, request: HttpRequest, *texts: str) -> None:
         for text in texts:
@@ -138,18 +135,17 @@ class LockPages(admin.ModelAdmin):  # type: ignore[type-arg]
 
     def unavailable(self, request: HttpRequest, alias: str, error: BaseException) -> HttpResponse:
         """Return the page that says that the locks cannot be read now, and why."""
-        others: list[str] = []
+        aliases: list[str] = []
         with suppress(ImproperlyConfigured):
-            failed = {each.name for each in aliases_of(request) if each.error}
-            shown = shown_aliases(request, self._visible(request))
-            others = [each for each in shown if each not in failed]
+            aliases = known_aliases()
         return self._page(
             request,
             "unavailable",
             status=503,
             title=_("Locks are not available"),
             error=sentences.failure_text(alias, error),
-            others=[each for each in others if each != alias],
+            alias=alias,
+            aliases=aliases,
         )
 
     def _page(
@@ -162,6 +158,7 @@ class LockPages(admin.ModelAdmin):  # type: ignore[type-arg]
             "media": self.media,
             "has_plain_breadcrumbs": django.VERSION < (6, 1) and theme() == "django",
             "redislock_theme": theme(),
+            "using": request.GET.get("using", ""),
             **context,
         }
         template_name = f"{columns.TEMPLATES}/{template}.html"
@@ -170,18 +167,12 @@ class LockPages(admin.ModelAdmin):  # type: ignore[type-arg]
     def _address(self, page: str, name: str = "", **query: str) -> str:
         return page_address(page, self.admin_site.name, name, **query)
 
-    def _list_url(self, query: str = "") -> str:
-        """Return the address of the list with its filters, its order and its page."""
+    def _to_list(self, request: HttpRequest) -> HttpResponse:
+        """Return to the list of this address: its cache alias, filters, order and page."""
+        query = request.GET.urlencode()
         address = self._address("changelist")
-        return f"{address}?{query}" if query else address
+        return HttpResponseRedirect(f"{address}?{query}" if query else address)
 
 
 def log_model() -> Any:
     return apps.get_model("admin.LogEntry")  # not before the apps are loaded
-
-
-def manager_of(request: HttpRequest) -> LockManager:
-    alias = request.GET.get("using")
-    if alias and alias not in settings.CACHES:
-        raise Http404
-    return locks.using(alias or None)

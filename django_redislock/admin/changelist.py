@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
-from functools import cached_property
 from operator import attrgetter
 from typing import Any
 
@@ -18,17 +16,15 @@ from django.utils.text import Truncator
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import pgettext_lazy
 
-from ..backends import servers
 from ..lock_state import STATES, process_of
-from ..manager import KINDS, locks
+from ..manager import KINDS
 from ..models import ActiveLock
-from ..sentences import failure_text
 from ..snapshots import Holding
 from ..text import printable
 from . import columns
 from .addresses import page_address
 from .queryset import LockQuerySet
-from .reading import read_locks, shown_aliases
+from .reading import read_locks
 from .themes import theme
 
 STATES_TEMPLATE = "admin/django_redislock/activelock/states.html"
@@ -127,29 +123,7 @@ class Process(HolderFilter):
     text_of = staticmethod(process_of)
 
 
-class Using(LockFilter):
-    title = _("cache alias")
-    parameter_name = "using"
-
-    def lookups(self, request: HttpRequest, model_admin: Any) -> Sequence[tuple[str, Any]]:
-        aliases = shown_aliases(request, checked(model_admin, model_admin.get_queryset(request)))
-        # Django does not apply a filter without choices.
-        is_needed = len(aliases) > 1 or self.value() is not None
-        return [(each, each) for each in aliases] if is_needed else []
-
-    @cached_property
-    def alias(self) -> str | None:
-        """The chosen alias, or the one under which the list has the locks of its database."""
-        with suppress(ImproperlyConfigured):
-            chosen = servers[self.value()].identity
-            return next(m.alias for m in locks.everywhere() if servers[m.alias].identity == chosen)
-        return None
-
-    def matches(self, row: ActiveLock) -> bool:
-        return self.alias in row.aliases
-
-
-FILTERS = (State, Kind, Task, Host, Process, Using)
+FILTERS = (State, Kind, Task, Host, Process)
 
 
 class LockPaginator(Paginator):  # type: ignore[type-arg]
@@ -176,10 +150,15 @@ def checked(model_admin: Any, queryset: Any) -> LockQuerySet:
 
 
 class LockChangeList(ChangeList):
-    """Django's list with what was read for it, and links to a lock's cache alias."""
+    """Django's list of the locks of one cache alias, with what was read for it."""
 
     model_admin: Any
     root_queryset: Any
+
+    def get_filters_params(self, params: Any = None) -> Any:
+        found = super().get_filters_params(params)
+        found.pop("using", None)  # it chooses which locks are read, so it is no filter
+        return found
 
     def get_queryset(self, request: HttpRequest, exclude_parameters: Any = None) -> Any:
         checked(self.model_admin, self.root_queryset)
@@ -187,7 +166,6 @@ class LockChangeList(ChangeList):
 
     def get_results(self, request: HttpRequest) -> None:
         self.reading = read_locks(request, self.model_admin.list_max)
-        self.failures = [failure_text(*each) for each in self.reading.failures]
         # The number of all locks that match would include hidden ones.
         self.is_narrowed = bool(self.root_queryset.tests)
         super().get_results(request)
@@ -196,4 +174,4 @@ class LockChangeList(ChangeList):
 
     def url_for_result(self, result: Any) -> str:
         site = self.model_admin.admin_site.name
-        return page_address("change", site, result.name, using=result.elsewhere)
+        return page_address("change", site, result.name, using=self.params.get("using", ""))

@@ -42,7 +42,6 @@ def cells(row: ActiveLock) -> SimpleNamespace:
         name=format_html("{}", name),  # Django strips the spaces of a text that is not safe
         state=render_to_string(f"{TEMPLATES}/state_cell.html", {"row": row, "state": row.state}),
         waiters=0,
-        using=", ".join(row.aliases) if row.shares else row.using,
         **dict.fromkeys(("lease", "age", "holder", "task")),
     )
     if row.info.waiters:
@@ -61,7 +60,7 @@ def cells(row: ActiveLock) -> SimpleNamespace:
         '<input type="checkbox" name="{}" value="{}" class="action-select" aria-label="{}">',
         ACTION_CHECKBOX_NAME,
         json.dumps(shown_holders(row)),
-        label.format(f"{name} ({row.using})" if row.elsewhere else name),
+        label.format(name),
     )
     found.lease = render_to_string(f"{TEMPLATES}/lease_cell.html", {"holding": holding})
     seconds = age(holding)
@@ -101,6 +100,3 @@ COLUMNS = (
     _column("task", pgettext_lazy("of a lock", "task")),
 )
 """The columns. The first four answer who holds the lock, and fit a narrow screen."""
-
-ALIAS = _column("using", _("cache alias"))
-"""The column that is shown if there are several cache aliases."""

@@ -24,13 +24,13 @@ from ..engine import history
 from ..engine.history import Recent
 from ..engine.runners import run
 from ..lock_state import STALE, current_holds, is_queued, process_of, state_of, state_of_holding
-from ..manager import LockManager, locks
+from ..manager import LockManager
 from ..models import ActiveLock
 from ..snapshots import Event, Holding, LockInfo, Rates
 from ..text import age, read_at
 from ..waits import Dependency, read_dependencies
 from .queryset import LockQuerySet
-from .reading import aliases_of, shown_aliases
+from .reading import known_aliases
 from .timeline import legend, outcome, was_held
 
 WINDOWS_MINUTES = (5, 15, 60)  # the periods that a user can choose
@@ -221,9 +221,6 @@ def by_process(infos: Iterable[LockInfo]) -> list[SimpleNamespace]:
 
 def context(request: HttpRequest, manager: LockManager, visible: LockQuerySet) -> dict[str, Any]:
     """Return what the template of the page shows, of the locks that the user may see."""
-    errors = {each.name: each.error for each in aliases_of(request)}
-    if error := errors.get(manager.alias):
-        raise error
     windows = {str(each): each for each in WINDOWS_MINUTES}
     minutes = windows.get(request.GET.get("minutes", ""), WINDOWS_MINUTES[1])
     snapshot = read(manager, visible, minutes)
@@ -236,9 +233,8 @@ def context(request: HttpRequest, manager: LockManager, visible: LockQuerySet) -
         "minutes": minutes,
         "windows": WINDOWS_MINUTES,
         "now": snapshot.now,
-        "aliases": shown_aliases(request, visible),
+        "aliases": known_aliases(),
         "alias": manager.alias,
-        "using": "" if manager.alias == locks.alias else manager.alias,
         "total": snapshot.total,
         "waiting": sum(info.waiters for info in infos),
         "stale_locks": sum(state_of(info) is STALE for info in infos),

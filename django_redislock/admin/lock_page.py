@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
-from django.http import HttpRequest
-
 from ..advice import advice, deadlock_text
 from ..conf import conf
 from ..lock_state import current_holds
-from ..manager import LockManager, locks
+from ..manager import LockManager
 from ..models import ActiveLock
 from ..sentences import holder_facts
 from ..snapshots import Event, LockInfo, Waiter
@@ -22,7 +20,7 @@ from ..text import clock_text, read_at
 from ..waits import chain_of
 from .holders import shown_holders
 from .queue_entries import MAX_WAITERS
-from .reading import Alias, aliases_of, ask_all
+from .reading import known_aliases
 from .tasks import revoke_fields
 from .timeline import timeline, was_held
 
@@ -35,7 +33,6 @@ MAX_DRAWN = 20  # holders and events. Of waiters it is half of that
 class LockDetails:
     """The state, the waiters and the history of one lock on one cache alias."""
 
-    alias: str
     info: LockInfo | None
     waiters: tuple[Waiter, ...]
     events: tuple[Event, ...]
@@ -51,31 +48,7 @@ def read_lock(manager: LockManager, name: str) -> LockDetails:
         now = read_at(info.first)
     else:
         now = max([datetime.now(UTC), *(event.at for event in events)])
-    return LockDetails(manager.alias, info, waiters, events, now)
-
-
-def find_lock(
-    request: HttpRequest, manager: LockManager, name: str, is_visible: Callable[[ActiveLock], bool]
-) -> list[LockDetails]:
-    """Read a lock on all aliases that can be read. The alias of the page comes first.
-
-    Without an alias in the address, as in a link of Django's log of actions, this is the first
-    alias that has the lock, or had it, and on which it is visible. If the first alias cannot be
-    read, this raises the error: another alias may have a lock of the same name.
-    """
-    aliases = sorted(aliases_of(request), key=lambda each: each.name != manager.alias)
-    if aliases[0].name != manager.alias:  # of several aliases of one server, one was asked
-        aliases.insert(0, Alias(manager.alias, manager))
-    aliases[1:] = [
-        each for each in aliases[1:] if is_visible(ActiveLock.of(name, each.name, None))
-    ]
-    first, *answers = ask_all(aliases, lambda manager: read_lock(manager, name))
-    if isinstance(first, BaseException):
-        raise first
-    found = [first, *(each for each in answers if isinstance(each, LockDetails))]
-    if "using" in request.GET:
-        return found
-    return sorted(found, key=lambda each: not (each.info or each.events))
+    return LockDetails(info, waiters, events, now)
 
 
 def context(lock: LockDetails, row: ActiveLock, may_release: bool) -> dict[str, Any]:
@@ -85,7 +58,7 @@ def context(lock: LockDetails, row: ActiveLock, may_release: bool) -> dict[str, 
     clock = partial(clock_text, now=lock.now)
     return {
         "row": row,
-        "several_aliases": len(locks.everywhere()) > 1,
+        "aliases": known_aliases(),
         "lock": lock.info,
         "now": lock.now,
         "verdict": advice(lock.info, clock),
@@ -109,29 +82,13 @@ def context(lock: LockDetails, row: ActiveLock, may_release: bool) -> dict[str, 
     }
 
 
-def waits(lock: LockDetails, is_visible: Callable[[ActiveLock], bool]) -> dict[str, Any]:
+def waits(
+    manager: LockManager, lock: LockDetails, is_visible: Callable[[ActiveLock], bool]
+) -> dict[str, Any]:
     """Return who waits for whom, for the template."""
     chain, deadlock = chain_of(
-        locks.using(lock.alias),
+        manager,
         lock.info,
-        lambda info: is_visible(ActiveLock.of(info.name, lock.alias, info)),
+        lambda info: is_visible(ActiveLock.of(info.name, manager.alias, info)),
     )
     return {"chain": chain, "deadlock": deadlock_text(len(deadlock))}
-
-
-def add_shares(
-    row: ActiveLock, details: LockDetails, others: Sequence[LockDetails]
-) -> LockDetails:
-    """Add the other servers of a quorum lock to its row.
-
-    Returns:
-        The details with the waiters, which are all on one of the servers.
-    """
-    if not row.primary or row.info.kind != "quorum":
-        return details
-    for each in others:
-        if each.info and row.primary.token in [share.token for share in each.info.holders]:
-            row.add_share(ActiveLock.of(row.name, each.alias, each.info))
-            if len(each.waiters) > len(details.waiters):
-                details = replace(details, waiters=each.waiters)
-    return replace(details, info=row.info)

@@ -31,7 +31,6 @@ SORT_KEYS: Mapping[str, Callable[[ActiveLock], Any]] = {
     "age": _of_holder(lambda holding: -holding.acquired_at.timestamp()),
     "holder": _of_holder(holder_text),
     "task": _of_holder(lambda holding: task_text(holding) or None),
-    "using": attrgetter("using"),
 }
 """The values by which the columns are sorted. None comes last in both directions."""
 
@@ -58,7 +57,7 @@ class LockQuerySet:
 
     @cached_property
     def rows(self) -> list[ActiveLock]:
-        """The locks. Raises an error of redis-py if no cache alias can be read."""
+        """The locks. Raises an error of redis-py if the cache alias cannot be read."""
         return self._find()
 
     def all(self) -> LockQuerySet:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from django.conf import settings
 from django.core.exceptions import BadRequest
 from django.http import QueryDict
 
 from .. import validators
 from ..lock_types.stored_task import Outbox
-from ..manager import LockManager, locks
+from ..manager import LockManager
 from ..names import check_name
 from ..sentences import log_head
 from ..snapshots import Waiter
@@ -28,7 +27,6 @@ class QueueEntry(NamedTuple):
 
     name: str  # of the lock
     token: str  # which follows from the id of the task, so it is not secret
-    using: str  # a cache alias, or empty for REDISLOCK_CACHE
 
     @classmethod
     def parse(cls, form: QueryDict) -> QueueEntry:
@@ -38,25 +36,19 @@ class QueueEntry(NamedTuple):
             token = validators.reported_token("token", form.get("token"))
         except (ValueError, TypeError) as error:
             raise BadRequest("The form has no name of a lock and no token") from error
-        using = form.get("using", "")
-        if using not in ("", *settings.CACHES):
-            raise BadRequest("using is no alias of CACHES")
-        return cls(name, token, using)
+        return cls(name, token)
 
-    @property
-    def manager(self) -> LockManager:
-        return locks.using(self.using or None)
-
-    def waiter(self) -> Waiter | None:
+    def waiter(self, manager: LockManager) -> Waiter | None:
         """Return the task, or None if it does not wait any more."""
-        waiters = self.manager.queue(self.name, MAX_WAITERS)
+        waiters = manager.queue(self.name, MAX_WAITERS)
         return next((each for each in waiters if each.stored_token == self.token), None)
 
-    def remove(self) -> bool:
+    def remove(self, manager: LockManager) -> bool:
         """Remove the task, and return whether it was in the queue."""
-        return bool(Outbox(self.manager.alias).cancel(self.token))
+        return bool(Outbox(manager.alias).cancel(self.token))
 
-    def log_text(self, waiter: Waiter, event: str) -> str:
-        """Return the text of an entry in the log of admin actions, which is always in English."""
-        who = holder_and_task_text(waiter)
-        return f"{log_head(event, self.using)}{who}, for {short_duration(waiter.waited)}."
+
+def log_text(using: str, waiter: Waiter, event: str) -> str:
+    """Return the text of an entry in the log of admin actions, which is always in English."""
+    who = holder_and_task_text(waiter)
+    return f"{log_head(event, using)}{who}, for {short_duration(waiter.waited)}."

@@ -14,13 +14,14 @@ from django.utils.translation import ngettext
 from .. import sentences
 from ..advice import join_sentences
 from ..lock_state import is_queued
+from ..manager import LockManager
 from ..models import ActiveLock
-from ..snapshots import Holding, Waiter
+from ..snapshots import Waiter
 from ..text import error_text, printable, task_text
-from . import holders
 from .base import LOG_ERRORS, LockPages, with_unavailable_page
-from .holders import ShownHolder
-from .queue_entries import NOT_REMOVED, REMOVED, REMOVING, QueueEntry
+from .holders import Held, ShownHolder, check_holders
+from .queue_entries import NOT_REMOVED, REMOVED, REMOVING, QueueEntry, log_text
+from .reading import manager_of
 from .tasks import ForeignTaskError, can_be_revoked, revoke, shown_task
 
 logger = logging.getLogger("django_redislock")
@@ -36,61 +37,59 @@ class TaskPages(LockPages):
         """Confirm (POST), then revoke (POST with `confirmed`) the task of a holder."""
         self._require_release(request)
         if request.method != "POST":
-            return HttpResponseRedirect(self._list_url())
+            return self._to_list(request)
         asked = ShownHolder.parse(request.POST.get("seen", ""))[:1]
-        check = holders.check_holders(asked, self._may_release(request))
-        if check.failures:
-            return self.unavailable(request, *check.failures[0])
+        check = check_holders(manager_of(request), asked, self._may_release(request))
         if not check.held:
             self._warn(request, _("Nothing to revoke."))
             return self._back(request, check)
-        [(holder, holding)] = check.held
-        if not can_be_revoked(holding):
+        [held] = check.held
+        if not can_be_revoked(held.holding):
             raise BadRequest("The holder has no task that can be revoked")
-        address = self._address("change", holder.name, using=holder.using)
-        task = shown_task(holding)
+        using = request.GET.get("using", "")
+        address = self._address("change", held.info.name, using=using)
+        task = shown_task(held.holding)
         if request.POST.get("task") != task:
             self._warn(request, _("Not revoked: the task of the holder has changed."))
             return HttpResponseRedirect(address)
         if "confirmed" in request.POST:
-            self._revoke(request, holder, holding)
+            self._revoke(request, held)
             return HttpResponseRedirect(address)
         return self._page(
             request,
             "revoke_confirmation",
             title=_("Revoke task"),
-            row=check.rows[0],
-            terminate=not is_queued(holding),
-            seen=json.dumps([holder]),
+            held=held,
+            terminate=not is_queued(held.holding),
+            seen=json.dumps([held.shown]),
             task=task,
             lock_url=address,
         )
 
-    def _revoke(self, request: HttpRequest, holder: ShownHolder, holding: Holding) -> None:
+    def _revoke(self, request: HttpRequest, held: Held) -> None:
+        name, holding, alias = held.info.name, held.holding, held.manager.alias
         task_id, task_name = holding.holder.task_id or "", holding.holder.task_name or ""
         task, terminate = printable(f"{task_name}[{task_id}]"), not is_queued(holding)
         try:
-            text = sentences.log_text(holder.using, holding, sentences.REVOKING)
-            entry = self._log(request, holder.name, text)
+            text = sentences.log_text(alias, holding, sentences.REVOKING)
+            entry = self._log(request, name, text)
             logger.warning(
                 "Revoking a task in the admin: task=%s name=%r using=%r user=%r fence_token=%d"
                 " terminate=%s",
-                *(task, holder.name, holder.manager.alias, request.user.get_username()),
+                *(task, name, alias, request.user.get_username()),
                 *(holding.fence_token, terminate),
             )
             workers, ended = revoke(task_id, task_name, terminate=terminate)
             result = f"; workers that replied: {workers}"
-            self._complete(
-                entry, sentences.log_text(holder.using, holding, sentences.REVOKED, result)
-            )
+            self._complete(entry, sentences.log_text(alias, holding, sentences.REVOKED, result))
         except ForeignTaskError as error:
             known_as = printable(str(error))
             logger.warning(
                 "Task not revoked in the admin, a worker knows it under another name: task=%s"
                 " known_as=%s name=%r",
-                *(task, known_as, holder.name),
+                *(task, known_as, name),
             )
-            self._complete(entry, sentences.log_text(holder.using, holding, sentences.NOT_REVOKED))
+            self._complete(entry, sentences.log_text(alias, holding, sentences.NOT_REVOKED))
             level = messages.ERROR
             text = _(
                 "Not revoked: a worker knows the task %(task)s as %(known)s, so the record of the "
@@ -120,18 +119,18 @@ class TaskPages(LockPages):
         """Confirm (POST), then remove (POST with `confirmed`) a task from the queue of a lock."""
         self._require_release(request)
         if request.method != "POST":
-            return HttpResponseRedirect(self._list_url())
-        entry = QueueEntry.parse(request.POST)
-        row = ActiveLock.of(entry.name, entry.manager.alias, entry.manager.get(entry.name))
+            return self._to_list(request)
+        entry, manager = QueueEntry.parse(request.POST), manager_of(request)
+        row = ActiveLock.of(entry.name, manager.alias, manager.get(entry.name))
         if not self._may_release(request)(row):
             raise PermissionDenied
-        address = self._address("change", entry.name, using=entry.using)
-        waiter = entry.waiter()
+        address = self._address("change", entry.name, using=request.GET.get("using", ""))
+        waiter = entry.waiter(manager)
         if waiter is None:
             self._warn(request, _("Not removed: the task does not wait any more."))
             return HttpResponseRedirect(address)
         if "confirmed" in request.POST:
-            self._remove(request, entry, waiter)
+            self._remove(request, manager, entry, waiter)
             return HttpResponseRedirect(address)
         return self._page(
             request,
@@ -142,10 +141,12 @@ class TaskPages(LockPages):
             lock_url=address,
         )
 
-    def _remove(self, request: HttpRequest, entry: QueueEntry, waiter: Waiter) -> None:
+    def _remove(
+        self, request: HttpRequest, manager: LockManager, entry: QueueEntry, waiter: Waiter
+    ) -> None:
         task = task_text(waiter)
         try:
-            logged = self._log(request, entry.name, entry.log_text(waiter, REMOVING))
+            logged = self._log(request, entry.name, log_text(manager.alias, waiter, REMOVING))
         except LOG_ERRORS as error:
             logger.exception(
                 "Task not removed in the admin, because the log of admin actions cannot be"
@@ -157,12 +158,12 @@ class TaskPages(LockPages):
             return
         logger.warning(
             "Removing a task from a queue in the admin: task=%s name=%r using=%r user=%r",
-            *(task, entry.name, entry.manager.alias, request.user.get_username()),
+            *(task, entry.name, manager.alias, request.user.get_username()),
         )
-        if not entry.remove():
-            self._complete(logged, entry.log_text(waiter, NOT_REMOVED))
+        if not entry.remove(manager):
+            self._complete(logged, log_text(manager.alias, waiter, NOT_REMOVED))
             self._warn(request, _("Not removed: the task does not wait any more."))
             return
-        self._complete(logged, entry.log_text(waiter, REMOVED))
+        self._complete(logged, log_text(manager.alias, waiter, REMOVED))
         text = _("Removed the task %(task)s from the queue.") % {"task": task}
         self.message_user(request, text, messages.SUCCESS)

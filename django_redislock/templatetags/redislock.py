@@ -46,6 +46,13 @@ register.filter("who", who)
 
 
 @register.simple_tag(takes_context=True)
+def page_url(context: template.Context, page: str, **query: str) -> str:
+    """Return the address of a page about the cache alias of this page."""
+    site = context.request.current_app  # type: ignore[attr-defined]  # it has a request
+    return page_address(page, site, using=context["using"], **query)
+
+
+@register.simple_tag(takes_context=True)
 def lock_url(context: template.Context, name: str) -> str:
     """Return the address of the page of a lock on the cache alias of this page."""
     site = context.request.current_app  # type: ignore[attr-defined]  # it has a request

@@ -287,10 +287,9 @@ def test_the_dashboard_shows_one_alias(hold, viewer, other):
     assert "?using=other&amp;minutes=60" in text_of(there)
 
 
-def test_an_alias_that_never_had_a_lock_is_not_offered(hold, viewer, other):
-    assert "?using=" not in text_of(viewer.get(DASHBOARD))
-    hold("theirs", other)
-    assert link_to(viewer.get(DASHBOARD), "other") == "?using=other"
+def test_links_to_the_list_keep_the_alias(viewer, other):
+    assert "?using=" in text_of(viewer.get(DASHBOARD))
+    assert link_to(viewer.get(DASHBOARD, {"using": "other"}), "All locks") == f"{LIST}?using=other"
 
 
 @pytest.mark.filterwarnings("default")
@@ -354,5 +353,5 @@ def test_the_locks_of_a_process_are_one_row_that_opens(redis_server, hold, relea
     assert (row.count, row.stale, row.names) == (2, 1, ["first", "second"])
     assert section.count("<details") == 1
     assert {each.name for each in shown.context["cl"].result_list} == {"first", "second"}
-    assert {each.name for each in asked.context["held"]} == {"first", "second"}
+    assert {each.info.name for each in asked.context["held"]} == {"first", "second"}
     assert queued.release()

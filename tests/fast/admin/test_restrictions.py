@@ -141,7 +141,7 @@ class TestTenant:
         page = releaser.post(RELEASE, {"all": "yes"})
         releaser.post(RELEASE, {"seen": page.context["seen"], "confirmed": "yes"})
 
-        assert {row.name for row in page.context["held"]} == {"ours:1", "ours:2"}
+        assert {row.info.name for row in page.context["held"]} == {"ours:1", "ours:2"}
         assert [lock.owned() for lock in held.values()] == [False, False, True]
 
 
@@ -172,7 +172,8 @@ def test_the_admin_log_has_no_entries_of_hidden_aliases(serve, other, hold, rele
     serve(OneAlias)
     for manager in (locks, other):
         lock = hold("x", manager)
-        confirm(releaser, json.dumps([("x", lock.fence_token, manager.alias)]))
+        form = {"seen": json.dumps([("x", lock.fence_token)]), "confirmed": "yes"}
+        releaser.post(f"{RELEASE}?using={manager.alias}", form)
     events = ["Force-released", "Force-released on other"]
     cases = [("", "", events), ("default", "", events[:1]), ("other", "other", events[1:])]
 
@@ -202,7 +203,7 @@ def test_a_lock_that_can_be_seen_but_not_released(serve, releaser, held):
     assert page.status_code == 200
     assert RELEASE not in text_of(page)
     assert RELEASE in text_of(releaser.get(f"{LIST}ours_3A1/change/"))
-    assert {row.name for row in everything.context["held"]} == {"ours:1", "ours:2"}
+    assert {row.info.name for row in everything.context["held"]} == {"ours:1", "ours:2"}
     assert confirm(releaser, seen(held["theirs:1"])).status_code == 403
     assert held["theirs:1"].owned()
 
