@@ -39,7 +39,6 @@ def known_aliases() -> list[str]:
 class Reading:
     """The locks whose names match the search of a request."""
 
-    alias: str
     rows: list[ActiveLock]  # that were read. Those that need attention come first
     total: int  # how many locks match
     is_complete: bool  # whether no more locks match than were read
@@ -63,7 +62,6 @@ def read_locks(request: HttpRequest, list_max: int) -> Reading:
     page = manager.page(search_pattern(search) if search else None, stop=list_max)
     rows = [ActiveLock.of(info.name, manager.alias, info) for info in page.infos]
     found = Reading(
-        alias=manager.alias,
         rows=sorted(rows, key=attrgetter("urgency")),
         total=page.total,
         is_complete=page.total <= list_max,

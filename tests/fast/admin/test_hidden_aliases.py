@@ -6,7 +6,7 @@ import pytest
 
 from django_redislock import locks
 from django_redislock.admin import ActiveLockAdmin
-from tests.pages import DASHBOARD, LIST, make_past, minutes_ago, text_of
+from tests.pages import DASHBOARD, LIST, RELEASE, lock_page, make_past, minutes_ago, text_of
 
 from .test_restrictions import serve  # noqa: F401
 
@@ -51,6 +51,15 @@ def test_a_hidden_lock_on_another_alias_changes_no_page(hold, other, viewer, ser
     lock.release()
     assert other.history("secret")
     assert pages(viewer, using) == before
+
+
+def test_a_quorum_lock_is_released_where_it_is_visible(three_servers, releaser, serve) -> None:  # noqa: F811
+    serve(OnDefault)
+    quorum = locks.quorum("payout", three_servers, timeout=60)
+    with quorum:
+        seen = lock_page(releaser, "payout").context["seen"]
+        releaser.post(RELEASE, {"seen": seen, "confirmed": "yes"})
+        assert [bool(each.get("payout")) for each in locks.everywhere()] == [False, True, True]
 
 
 def test_the_number_of_locks_that_match_is_not_shown(hold, viewer, serve) -> None:  # noqa: F811
