@@ -164,16 +164,15 @@ class CeleryExecution(Execution):
     def _conflict_before(self, lock: BaseLock) -> Conflict | None:
         """Return the conflict of a task that must not even try to acquire the lock.
 
-        An earlier execution of the same message may still run. With `limit` both would run. With
-        ``"wait"`` this one would run before the result of the other is known. With ``"skip"`` the
-        history would show it as skipped.
+        An earlier execution of the same message may still run. With `limit` both would run, and
+        with ``"wait"`` this one would run before the result of the other is known.
 
         A task does not wait for a queued one, which can need the process in which it would wait.
         """
-        may_be_copy = self.options.policy.stores and lock.capacity > 1
-        may_run_already = self.delivery in MAY_RUN_ALREADY or may_be_copy
+        may_run_already = self.delivery in MAY_RUN_ALREADY or self.options.policy.stores
+        would_run_twice = may_run_already and lock.capacity > 1
         would_wait = self._waits and self.can_run_later
-        if not (may_run_already or would_wait):
+        if not (would_run_twice or would_wait):
             return None
         conflict = Conflict(self.call, lock.name)
         conflict.look()

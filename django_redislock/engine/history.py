@@ -225,7 +225,9 @@ def _ended(entry: Entry) -> Event:
 
 def _refused(entry: Entry) -> Event:
     payload = entry["info"]
-    outcome = "skipped" if parse_payload(payload).on_conflict == "skip" else "refused"
+    is_duplicate = entry.get("duplicate") != "0"
+    skips = is_duplicate and parse_payload(payload).on_conflict == "skip"
+    outcome = "skipped" if skips else "refused"
     return _event(entry, outcome, payload, number(entry["weight"]), number(entry["waited"]))
 
 

@@ -11,13 +11,39 @@ local function lock_of_keys(name)
   }
 end
 
--- Record that an acquisition was refused, of a caller that arrived at `arrived` (us).
+-- Return the name and the id of the task in the payload of a holder, as JSON. Quotes inside JSON texts
+-- are escaped, so they cannot look like the names of fields.
+local function task_of(payload)
+  return string.match(payload, ',"task_name":(.-),"task_id":(.-),"metadata":')
+end
+
+-- Return whether a task that would be skipped is a duplicate: whether another message of the same
+-- task holds the lock, or somebody who is no task.
+local function is_duplicate(lock, payload)
+  local name, id = task_of(payload)
+  if not name or name == 'null' then return true end
+  local fields = use('HGETALL', lock.key)
+  for i = 1, #fields, 2 do
+    if string.sub(fields[i], 1, 2) == 'h:' then
+      local its_name, its_id = task_of(fields[i + 1])
+      if not its_name or its_name == 'null' or its_name == name and its_id ~= id then return true end
+    end
+  end
+  return false
+end
+
+-- Record that an acquisition was refused, of a caller that arrived at `arrived` (us). Of a task that
+-- is not skipped, because it is no duplicate, the record says so.
 local function record_refusal(lock, request, arrived)
   if MAX_EVENTS == '0' then return end
-  local key = lock.history .. 'refused'
+  local key, payload = lock.history .. 'refused', request.payload
+  local more = {}
+  if string.find(payload, '"on_conflict":"skip"', 1, true) and not is_duplicate(lock, payload) then
+    more = { 'duplicate', 0 }
+  end
   local reply = redis.pcall('XADD', key, 'MAXLEN', '~', MAX_EVENTS, '*',
     'name', lock.name, 'kind', lock.kind, 'weight', request.weight, 'at', now_ms,
-    'waited', waited_since(arrived), 'info', request.payload)
+    'waited', waited_since(arrived), 'info', payload, unpack(more))
   if has_another_type(reply) then redis.pcall('DEL', key) end
   count(lock.history, 'refused', now)
 end

@@ -7,7 +7,7 @@ from django_redislock import single_instance
 from django_redislock.celery.message import QUEUE_LOCK
 from django_redislock.tasks.checks import check_names
 
-from .tools import WHEN_SENT, elsewhere, held_by, make_task, run_message
+from .tools import WHEN_SENT, elsewhere, held_by, make_task, outcomes, run_message
 
 
 @pytest.mark.parametrize("mode", WHEN_SENT)
@@ -54,6 +54,7 @@ def test_another_task_with_the_same_lock_is_no_duplicate(app, name, sent, signal
     refund = other_task(app, name, mode="until_executed", on_conflict=on_conflict)
     queued = charge.delay()
     refunded = refund.delay()
+    assert "skipped" not in outcomes(name, refunded.id)
     assert refunded.id != queued.id
     assert (held_by(name), signals) == ({name: queued.id}, [])
     headers = {QUEUE_LOCK: sent[1][QUEUE_LOCK]}
@@ -73,6 +74,22 @@ def test_a_task_that_meets_another_task_runs_later(app, name, sent, signals):
     assert run_message(app, make_task(app, name, body=body)) == "ran"
     assert [each["id"] for each in sent] == ["refund"]
     assert signals == []
+    assert outcomes(name, "refund") == ["refused"]
+
+
+@pytest.mark.parametrize("options", [{}, {"limit": 1}])
+def test_only_a_duplicate_is_recorded_as_skipped(app, name, options):
+    def body():
+        elsewhere(lambda: run_message(app, refund, task_id="refund"))
+        elsewhere(lambda: run_message(app, task, task_id="duplicate"))
+        elsewhere(lambda: run_message(app, task, task_id="running", retries=1))
+
+    refund = other_task(app, name, **options)
+    task = make_task(app, name, "while_executing", body=body, **options)
+    run_message(app, task, task_id="running")
+    assert outcomes(name, "refund") == ["refused"]
+    assert outcomes(name, "duplicate") == ["skipped"]
+    assert "skipped" not in outcomes(name, "running")
 
 
 def test_a_call_that_another_task_makes_skip_is_reported_once(app, name, caplog):

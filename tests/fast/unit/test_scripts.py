@@ -738,6 +738,31 @@ def test_the_history_can_be_read_without_metadata(recorded: Lock) -> None:
     assert [json.loads(pairs(entry)["info"]) for entry in refused] == [expected]
 
 
+@pytest.mark.parametrize(
+    ("holder", "is_duplicate"),
+    [
+        (("work", "1"), True),
+        (("work", "2"), False),  # the same message
+        (("other", "1"), False),
+        ((None, None), True),
+        (None, True),
+    ],
+)
+def test_the_refusal_of_a_task_that_skips_shows_whether_it_is_a_duplicate(
+    recorded: Lock, holder: tuple[str | None, str | None] | None, is_duplicate: bool
+) -> None:
+    if holder:
+        recorded.info = payload_text({}, renewed=True, task=holder)
+    how = {"kind": "semaphore", "capacity": 1}
+    recorded.acquire("x", **how)
+    for on_conflict, task in (("skip", ("work", "2")), ("raise", ("work", "2")), ("skip", None)):
+        recorded.info = payload_text({}, renewed=True, on_conflict=on_conflict, task=task)
+        recorded.acquire("refused", **how)
+    _, refused, _ = recorded.history()
+    expected = None if is_duplicate else "0"
+    assert [each.get("duplicate") for each in refused] == [None, None, expected]
+
+
 def test_the_history_is_bounded_and_ordinary_releases_do_not_displace_forced_ones(
     recorded: Lock,
 ) -> None:
