@@ -146,18 +146,31 @@ def digest_of(text: str) -> str:
     return digest.hexdigest()[:_DIGEST_CHARACTERS]
 
 
-def arguments(
-    signature: Signature, args: Sequence[Any], kwargs: Mapping[str, Any]
-) -> dict[str, Any]:
-    """Return the arguments of a call by name, with the defaults filled in.
+class Arguments:
+    """Names the arguments of the calls of a function.
 
-    Raises:
-        TypeError: The arguments do not fit the signature.
+    Args:
+        signature: The signature of the function.
     """
-    bound = signature.bind(*args, **kwargs)
-    if len(bound.arguments) < len(signature.parameters):
-        bound.apply_defaults()
-    return bound.arguments
+
+    def __init__(self, signature: Signature) -> None:
+        self._signature = signature
+        self._names = tuple(signature.parameters)
+        kinds = {each.kind for each in signature.parameters.values()}
+        self._can_zip = kinds <= {Parameter.POSITIONAL_OR_KEYWORD}
+
+    def of_call(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the arguments of a call by name, with the defaults filled in.
+
+        Raises:
+            TypeError: The arguments do not fit the signature.
+        """
+        if self._can_zip and not kwargs and len(args) == len(self._names):
+            return dict(zip(self._names, args, strict=True))  # ten times as fast
+        bound = self._signature.bind(*args, **kwargs)
+        if len(bound.arguments) < len(self._names):
+            bound.apply_defaults()
+        return bound.arguments
 
 
 class Template:
@@ -181,6 +194,7 @@ class Template:
         self._text = check_name(text, argument, max_bytes=math.inf)
         self._label = f"{argument}={short_repr(text)}"
         self._signature = signature
+        self._arguments = Arguments(signature)
         self._var_keyword = next(
             (p.name for p in signature.parameters.values() if p.kind is Parameter.VAR_KEYWORD),
             None,
@@ -210,7 +224,7 @@ class Template:
         """
         if self._fixed:
             return self._fixed
-        values = arguments(self._signature, args, kwargs)
+        values = self._arguments.of_call(args, kwargs)
         if self._var_keyword:
             values = {**values.get(self._var_keyword, {}), **values}
         for name in self._fields:

@@ -13,7 +13,7 @@ import logging
 from contextlib import suppress
 from contextvars import ContextVar
 from enum import IntEnum
-from inspect import Parameter, ismethod, unwrap
+from inspect import ismethod, unwrap
 from typing import TYPE_CHECKING, Any
 
 from celery import Task, signals
@@ -281,11 +281,7 @@ def call_of(
     body = unwrap(task.run, stop=ismethod)
     sees_itself = not single.framework and isinstance(getattr(body, "__self__", None), Task)
     first = (task,) if sees_itself else ()
-    parameters = single.signature.parameters
-    takes_any = any(each.kind is Parameter.VAR_KEYWORD for each in parameters.values())
-    known = {
-        name: value for name, value in (kwargs or {}).items() if takes_any or name in parameters
-    }
+    known = {name: value for name, value in (kwargs or {}).items() if single.takes(name)}
     return TaskCall(
         *(single, (*first, *(args or ())), known, task.name, task_id, len(first)), task=task
     )

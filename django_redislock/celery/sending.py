@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
-from functools import partial, wraps
+from functools import cached_property, partial, wraps
 from typing import Any
 
 from celery import Task, states
@@ -124,7 +124,7 @@ class Sending:
         call = call_of(single, task, self.task_id, args, kwargs)
         lock_name = single.name_of(call)
         self.name = single.queue_lock_name(lock_name)
-        self.conflict = Conflict(call, self.name)
+        self.call = call
         self.is_inside = runs_under(single.manager.alias, lock_name)
         """Whether it is sent inside the instance that holds the lock."""
 
@@ -139,6 +139,16 @@ class Sending:
         if self.occasion in SENT_ANYWAY:
             lock.on_conflict = ""  # for the history: it is not skipped
             self.queue_lock.metadata[STORES_LATER] = True
+
+    @cached_property
+    def conflict(self) -> Conflict:
+        """The conflict if the queue lock is not free."""
+        return Conflict(self.call, self.name)
+
+    @cached_property
+    def _queue_seconds(self) -> float:
+        expires = self.options.get("expires", self.task.expires)
+        return queue_seconds(self.single, self.task.app, self.start, expires)
 
     def _earlier(self) -> Message | None:
         """Return the execution that sends the message in its own place: of this task, or of a task
@@ -184,7 +194,7 @@ class Sending:
                 task_id = printable(ended.holder.task_id)
                 logger.info(
                     "Queue lock taken over from a task that has ended: name=%r task=%s by=%s",
-                    *(self.name, task_id, self.conflict.call),
+                    *(self.name, task_id, self.call),
                 )
                 return self._publish_with_queue_lock()
         return self._refuse()
@@ -221,15 +231,10 @@ class Sending:
 
     # The queue lock
 
-    def _queue_seconds(self) -> float:
-        expires = self.options.get("expires", self.task.expires)
-        return queue_seconds(self.single, self.task.app, self.start, expires)
-
     def _take(self, predecessor: Holding | None = None) -> bool:
-        seconds = self._queue_seconds()
         if predecessor:
-            return self.queue_lock.take_over(predecessor.token, seconds)
-        return self.queue_lock.acquire(seconds)
+            return self.queue_lock.take_over(predecessor.token, self._queue_seconds)
+        return self.queue_lock.acquire(self._queue_seconds)
 
     def _schedule(self) -> dict[str, str]:
         """Return what the queue lock shows of the message, as far as the sender knows it: the
@@ -250,13 +255,16 @@ class Sending:
     @property
     def _queue_lock_headers(self) -> dict[str, Any]:
         """The headers of a message that holds the queue lock, or must run anyway."""
-        headers = {QUEUE_LOCK: self.name, EXPECTED: self.conflict.call.is_expected}
-        alias = self.single.options.using
-        return headers if alias is None else {**headers, CACHE: alias}
+        headers: dict[str, Any] = {QUEUE_LOCK: self.name}
+        if self.call.is_expected:
+            headers[EXPECTED] = True
+        if alias := self.single.options.using:
+            headers[CACHE] = alias
+        return headers
 
     def _publish_with_queue_lock(self, replaced: Holding | None = None) -> Any:
         then = partial(self._end, replaced)
-        publication = Publication(self.task_id, self.queue_lock, self._queue_seconds(), then)
+        publication = Publication(self.task_id, self.queue_lock, self._queue_seconds, then)
         was_sent = False
         try:
             result = self._publish(self._queue_lock_headers)
@@ -277,8 +285,8 @@ class Sending:
 
     @property
     def _stores(self) -> bool:
-        is_eager = self.task.app.conf.task_always_eager
-        return self.single.options.policy.stores and not is_eager
+        policy = self.single.options.policy
+        return policy.stores and not self.task.app.conf.task_always_eager
 
     def _store(self, more_headers: dict[str, Any]) -> Any:
         options = self.options
@@ -343,7 +351,7 @@ class Sending:
             self.single.manager.release_for(self.name, ended.stored_token)
             logger.info(
                 "Queue lock released of a task that has ended: name=%r task=%s by=%s",
-                *(self.name, printable(ended.holder.task_id), self.conflict.call),
+                *(self.name, printable(ended.holder.task_id), self.call),
             )
             send_due(self.task.app, self.single.manager)
 
@@ -368,7 +376,7 @@ class Sending:
         """End the queued task whose queue lock this one has taken over, if there is one."""
         if replaced is None:
             return
-        task_id, call = replaced.holder.task_id or "", self.conflict.call
+        task_id, call = replaced.holder.task_id or "", self.call
         logger.info("Queued task replaced: task=%s by=%s", printable(task_id), call)
         if not is_signed(replaced, self.name, call.name):
             self._log_not_revoked(task_id, "no valid signature in the queue lock")

@@ -88,7 +88,7 @@ class Execution:
         if not locking.while_running:
             after_queue = await sync_to_async(self._after_queue)()
             return self._settle(after_queue) if after_queue else await self._acall_function()
-        lock = self.single.lock(self.name, self.call, self.options.on_lost)
+        lock = self.single.running_lock(self.name, self.call, self.options.on_lost)
         if conflict := await self._aacquire_or_conflict(lock):
             return self._settle(conflict)
         before = _held.set((*_held.get(), (self.alias, lock)))
@@ -138,7 +138,7 @@ class Execution:
     def _run_under_lock(self, body: Callable[[], Any]) -> Any:
         on_lost = self.options.on_lost
         abort = Abort() if on_lost == "abort" else None
-        lock = self.single.lock(self.name, self.call, abort or on_lost)
+        lock = self.single.running_lock(self.name, self.call, abort or on_lost)
         if abort:
             body = partial(abort.run, lock, body)
         kept, conflict, before = 0.0, None, _held.get()
@@ -223,7 +223,7 @@ class Execution:
     def _after_queue(self) -> Conflict | None:
         """Release the queue lock, or return the conflict with its holder."""
         if self.options.at_least_for and not self.options.locking.separate:
-            lock = self.single.lock(self.name, self.call)
+            lock = self.single.running_lock(self.name, self.call)
             was_held = self._acquires(lock)
             if was_held:
                 lock.release()  # the cooldown counts from the start of the task

@@ -18,7 +18,7 @@ from django.db.models import Model
 from django.utils.duration import duration_iso_string
 from django.utils.functional import Promise
 
-from django_redislock.names import MAX_NAME_BYTES, arguments, digest_of, identity_of
+from django_redislock.names import MAX_NAME_BYTES, Arguments, digest_of, identity_of
 
 MAX_DIGITS = 4300
 """The limit of digits in a Decimal. Python has the same one for the text of an int."""
@@ -54,13 +54,10 @@ def arguments_text(unique_on: Collection[str], signature: Signature) -> Callable
             f" parameter (its parameters: {', '.join(parameters) or 'none'})"
         )
     known = [name for name in parameters if unique_on == "*" or name in wanted]
-    can_zip = set(by_kind) <= {Parameter.POSITIONAL_OR_KEYWORD}
+    arguments = Arguments(signature)
 
     def text_for(args: tuple[Any, ...], kwargs: dict[str, Any], added_args: int) -> str:
-        if can_zip and not kwargs and len(args) == len(parameters):
-            given = dict(zip(parameters, args, strict=True))  # ten times as fast
-        else:
-            given = arguments(signature, args, kwargs)
+        given = arguments.of_call(args, kwargs)
         if unknown:
             given = {**given[keywords], **given}
         texts = []

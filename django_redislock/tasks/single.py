@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from hashlib import sha256
-from inspect import unwrap
+from inspect import Parameter, unwrap
 from typing import Any
 
 from django.core.signing import BadSignature, Signer
@@ -114,6 +114,12 @@ class Single:
         self._template = Template(key, self.signature, "key") if isinstance(key, str) else None
         self._arguments_text = arguments_text(options.unique_on or (), self.signature)
 
+    def takes(self, keyword: str) -> bool:
+        """Return whether the function has a keyword argument."""
+        parameters = self.signature.parameters
+        takes_any = any(each.kind is Parameter.VAR_KEYWORD for each in parameters.values())
+        return takes_any or keyword in parameters
+
     def name_of(self, call: TaskCall) -> str:
         """Return the name of the lock for a call."""
         key = self.options.key
@@ -133,16 +139,21 @@ class Single:
             return limit
         return validators.count("the result of limit", limit(*call.sent_args, **call.kwargs))
 
-    def lock(self, name: str, call: TaskCall, on_lost: Any = None) -> Mutex | Semaphore:
-        """Return the lock for a call."""
-        options, limit = self.options, self.limit_for(call)
+    def lock(self, name: str, call: TaskCall, **options: Any) -> Mutex | Semaphore:
+        """Return a lock with the limit for a call."""
+        limit = self.limit_for(call)
         lock = (
-            self.manager.lock(name, **options.of_lock)
+            self.manager.lock(name, **options)
             if limit is None
-            else self.manager.semaphore(name, limit, **options.of_lock)
+            else self.manager.semaphore(name, limit, **options)
         )
+        lock.on_conflict = self.options.policy.recorded_as
+        return lock
+
+    def running_lock(self, name: str, call: TaskCall, on_lost: Any = None) -> Mutex | Semaphore:
+        """Return the lock that a call holds while it runs. It takes over the call's queue lock."""
+        lock = self.lock(name, call, **self.options.of_lock)
         lock.on_lost = on_lost
-        lock.on_conflict = options.policy.recorded_as
         lock.predecessor = call.queue_token
         if call.task_id:
             lock.task = call.task_name, call.task_id
