@@ -123,6 +123,8 @@ def fit_name(text: str) -> str:
     beginning and ends with ``:`` and a digest of the whole text. A text that looks like
     such a name is shortened too, so that it cannot be the name of another text.
     """
+    if is_short_name(text) and "\\" not in text:
+        return text  # nearly always, so the rest is not tried
     # A longer text is cut anyway, so the time to escape it does not grow with it.
     printable = text[:MAX_NAME_BYTES].translate(_ESCAPES)
     encoded = printable.encode()

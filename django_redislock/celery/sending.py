@@ -179,9 +179,10 @@ class Sending:
         if self._stores:
             return self._store({})
         for _ in range(MAX_ATTEMPTS):
-            if policy.replaces:  # first, because the history would show a refusal as skipped
+            replaced = None
+            if policy.replaces:  # first, because the history would show a refusal
                 self.conflict.look()
-            replaced = policy.replaceable(self.conflict)
+                replaced = policy.replaceable(self.conflict)
             if self._take(replaced):
                 return self._publish_with_queue_lock(replaced)
             # Otherwise the lock was released since, or another task was queued.
