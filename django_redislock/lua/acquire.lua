@@ -29,7 +29,8 @@ local key, queue, index, history = KEYS[1], KEYS[2], KEYS[4], KEYS[6] -- faster 
 -- Then the time is larger than every fencing token, so it is the next one. One call in 64 takes the
 -- slow path to remove expired locks, up to 100: more than were acquired since. The slow path also
 -- deals with an index of another type.
-local is_free = redis.call('EXISTS', key, queue) == 0
+local existing = redis.call('EXISTS', key, queue)
+local is_free = existing == 0
 local expires = now + lease .. ''
 local is_fast = is_free and now_us % 64 > 0
 if is_fast and redis.pcall('ZADD', index, 'GT', 'CH', expires, name, now_us, '') == 2 then
@@ -85,12 +86,13 @@ if predecessor ~= '' then
   local its_weight, its_expires, _, _, _, its_lease = parse_holder(previous)
   if its_weight == request.weight and its_lease > 0 then
     redis.call('HDEL', key, 'h:' .. predecessor)
-    leave_queue(lock, token)
+    local has_queue = existing == 2
+    if has_queue then leave_queue(lock, token) end
     record_end(history, name, kind, predecessor, previous, 'passed', now_ms)
     lock.used = lock.used - its_weight
     refresh_expiry(lock, its_expires)
     local fence = add_holder(lock, token, request, now_us, full_lease)
-    if redis.call('EXISTS', queue) == 1 and count_messages(lock) > 0 then plan_look(lock) end
+    if has_queue and count_messages(lock) > 0 then plan_look(lock) end
     return -fence
   end
 end
