@@ -409,8 +409,8 @@ class LockManager:
             status: The status of the response to a request that is refused. Its body is a sentence
                 as plain text.
             retry_after: The seconds in its header ``Retry-After``. None means the seconds until
-                the lease of the holder expires, from 1 to 60: if the holder has died, the lock is
-                free by then.
+                the lease of the holder expires, but from 1 to 60. If the holder has died, the lock
+                is free by then, unless its lease is longer than 60 seconds.
             on_busy: A view that makes that response, such as JSON. It gets the arguments of the
                 guarded view. For an async view it can be sync or async.
             **options: The options of `lock()`, except `blocking`. With `blocking_timeout`, a

@@ -14,6 +14,8 @@ VARIES = (
     (re.compile(r"\b1\d{15}\b"), "1000000000000000"),  # a fencing token
     (re.compile(r"\b\d+(\.\d+)?( ?m?s)\b"), r"1\g<2>"),
     (re.compile(r"[█░]+"), "█"),
+    # What is typed is not printed.
+    (re.compile(r"\[y/N\] (y\n)?"), "[y/N] "),
     # The width of a column depends on the host name.
     (re.compile(r"[ \t]+"), " "),
     (re.compile(r" ?\n+"), "\n"),
