@@ -7,6 +7,7 @@ identify an execution, because a broker can deliver a message twice.
 import asyncio
 import hashlib
 import inspect
+import itertools
 import json
 import math
 import os
@@ -94,6 +95,15 @@ def caller() -> "tuple[asyncio.Task[Any] | threading.Thread, bool]":
 def current_owner() -> "asyncio.Task[Any] | threading.Thread":
     """Return the asyncio task that runs, or else the thread (under gevent: the greenlet)."""
     return caller()[0]
+
+
+_numbers: "weakref.WeakKeyDictionary[Owner, int]" = weakref.WeakKeyDictionary()
+_next_number = itertools.count(1)
+
+
+def number_of(owner: Owner) -> int:
+    """Return the number of an owner in this process. Two with the same name have different ones."""
+    return _numbers.get(owner) or _numbers.setdefault(owner, next(_next_number))
 
 
 def threads_are_real() -> bool:
@@ -193,20 +203,21 @@ def payload_text(
     # The sender can choose an id that is not a str, such as a UUID.
     task_json = "null" if task_id is None else _to_json(recorded_id(str(task_id)))
     return (
-        f"{_holder_json(process, thread, task_name)}"
+        f"{_holder_json(process, thread, number_of(owner), task_name)}"
         f',"task_id":{task_json},"metadata":{_to_json(dict(metadata)) if metadata else "{}"}'
         f",{_options_json(renewed, on_conflict)}"  # history.lua expects this order
     )
 
 
 @lru_cache
-def _holder_json(process: str, thread: str, task_name: str | None) -> str:
+def _holder_json(process: str, thread: str, number: int, task_name: str | None) -> str:
     """Return the beginning of a payload. All executions of a task by a thread share it."""
     facts = {
         "host": _HOST,
         "pid": os.getpid(),
         "process": process,
         "thread": thread[:MAX_FIELD_CHARACTERS],
+        "number": number,
         "task_name": task_name and task_name[:MAX_FIELD_CHARACTERS],
     }
     return _to_json(facts)[:-1]
@@ -266,6 +277,7 @@ _HOLDER_FIELDS = {
     "pid": int,
     "process": str,
     "thread": str,
+    "number": int,
     "task_name": str,
     "task_id": str,
 }

@@ -59,6 +59,10 @@ class Holder:
     """The random id of the process. It distinguishes two processes with the same host name and
     pid. A forked child has an id of its own. None if the record does not say."""
 
+    number: int = 0
+    """The number of the thread or asyncio task in its process. It distinguishes two with the same
+    name."""
+
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Holding(_Described):

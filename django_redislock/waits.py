@@ -104,13 +104,14 @@ class Dependencies:
         """Return a cycle of waits among some waits, or among all. Empty if there is none."""
         if waits is None:
             waits = [each for found in self._of_lock.values() for each in found]
+        waits = [*waits]  # their order decides which cycle is found, so it is the same each time
         left = set(waits)
         ended = left
         while ended:  # those whose holder does not wait, so what is left in the end is in cycles
             ended = {each for each in left if left.isdisjoint(self._blocking(each))}
             left = left - ended
         path: list[Dependency] = []
-        following = [*left]
+        following = [each for each in waits if each in left]
         while following and following[0] not in path:
             path.append(following[0])
             following = [each for each in self._blocking(path[-1]) if each in left]

@@ -100,6 +100,14 @@ def thread_of(text):
     return text.partition("(")[2].partition(")")[0]
 
 
+def test_a_thread_that_waits_for_another_one_of_the_same_name_is_no_deadlock(viewer, execute):
+    holder, waiter = execute("consumer"), execute("consumer")
+    holder.holds(mutex("a"))
+    waiter.waits_for(mutex("a"))
+    assert "deadlock" not in words_of(lock_page(viewer, "a")).lower()
+    assert "deadlock" not in call("show", "a").lower()
+
+
 def test_a_page_shows_the_chain_of_waits(viewer, execute):
     root, middle, last = execute("root"), execute("middle"), execute("last")
     root.holds(mutex("stock"))

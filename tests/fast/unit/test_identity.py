@@ -40,7 +40,11 @@ def test_a_payload_is_parsed_as_it_was_written() -> None:
     payload = parse_payload(payload_text({"order": [1, "ä"]}, renewed=True, on_conflict="skip"))
     thread = threading.current_thread().name
     holder = Holder(
-        host=socket.gethostname(), pid=os.getpid(), thread=thread, process=process_id()
+        host=socket.gethostname(),
+        pid=os.getpid(),
+        thread=thread,
+        process=process_id(),
+        number=payload.holder.number,
     )
     assert payload == (holder, {"order": [1, "ä"]}, True, "skip", False)
 
