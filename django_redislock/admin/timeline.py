@@ -38,6 +38,9 @@ MIN_BAR_PERCENT = 0.3  # so that each bar is visible
 TIMES = {0: "start", 25: "middle", 50: "middle", 75: "middle", 100: "end"}
 """The places of the times above a chart, and which part of its text is there."""
 
+DATES_ONLY = timedelta(days=2)
+"""A chart of a longer time has only the date at each place on another day than today."""
+
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
@@ -142,14 +145,24 @@ def timeline(
     return SimpleNamespace(
         rows=rows,
         height=HEAD_PIXELS + ROW_PIXELS * len(rows),
-        times=[
-            SimpleNamespace(x=x, anchor=anchor, text=clock_text(start + lasted * x / 100, now))
-            for x, anchor in TIMES.items()
-        ],
+        times=_times(start, lasted, now),
         bars=bars,
         marks=marks,
         legend=legend(bar.what for bar in bars),
     )
+
+
+def _times(start: datetime, lasted: timedelta, now: datetime) -> list[SimpleNamespace]:
+    """Return the times above the chart. A text is empty if it would repeat the one before it."""
+    times: list[SimpleNamespace] = []
+    before = ""
+    for x, anchor in TIMES.items():
+        text = clock_text(start + lasted * x / 100, now)
+        if lasted > DATES_ONLY:
+            text = text.partition(" ")[0]  # with the time of day, they would run into each other
+        times.append(SimpleNamespace(x=x, anchor=anchor, text="" if text == before else text))
+        before = text
+    return times
 
 
 def event_row(event: Event, now: datetime) -> Row:

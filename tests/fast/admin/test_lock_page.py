@@ -16,7 +16,9 @@ from tests.pages import (
     charts_of,
     link_to,
     lock_page,
+    make_past,
     marks,
+    minutes_ago,
     place,
     postpone,
     rects,
@@ -274,6 +276,27 @@ def test_history_shows_how_holds_ended(hold, viewer):
     for word in ("refused", "forced", "released"):
         assert f'href="#redislock-{word}"' in text_of(response)
     assert held["released"].endswith("s")
+
+
+def times_above(page):
+    return [each for each in re.findall(r'text-anchor="\w+">([^<]*)<', text_of(page)) if each]
+
+
+def test_a_short_timeline_shows_no_time_twice(hold, viewer):
+    hold("x")
+    shown = times_above(lock_page(viewer, "x"))
+    assert len(shown) in (1, 2)
+    assert len(shown) == len({*shown})
+
+
+def test_a_timeline_of_many_days_shows_dates(hold, redis_server, viewer):
+    hold("x").release()
+    day = minutes_ago(24 * 60)
+    make_past(redis_server, "x", times=1, seconds=60, step=lambda number: 40 * day)
+    *days, today = times_above(lock_page(viewer, "x"))
+    assert len(days) == 4
+    assert all(re.fullmatch(r"\d{4}-\d\d-\d\d", each) for each in days)
+    assert re.fullmatch(r"\d\d:\d\d:\d\d", today)
 
 
 def test_timeline_shows_wait_and_hold_one_after_the_other(two_holds, viewer):
