@@ -102,7 +102,7 @@ _next_number = itertools.count(1)
 
 
 def number_of(owner: Owner) -> int:
-    """Return the number of an owner in this process. Two with the same name have different ones."""
+    """Return the number of an owner in this process, which no other one with its name has."""
     return _numbers.get(owner) or _numbers.setdefault(owner, next(_next_number))
 
 
