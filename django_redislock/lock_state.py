@@ -5,6 +5,8 @@ The admin, the terminal, the JSON output, the metrics and the docs all use these
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -172,6 +174,43 @@ def process_of(holding: Holding) -> str:
     """Return the process in which the holder runs, such as ``web-1:311``. A task that was only
     sent runs in none: an empty string."""
     return "" if is_queued(holding) else process_text(holding.holder)
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessLocks:
+    """The locks that a process holds."""
+
+    process: str
+    """Host and pid, such as ``web-1:311``."""
+
+    names: tuple[str, ...]
+    """The names of the locks. Untrusted."""
+
+    stale: int
+    """How many of them are stale."""
+
+    oldest: float
+    """For how many seconds it has held the oldest of them."""
+
+
+def by_process(infos: Iterable[LockInfo]) -> list[ProcessLocks]:
+    """Return the processes that hold locks: those with the most stale locks first, then those with
+    the most locks. A task that was only sent runs in none."""
+    held_in: dict[str, dict[str, Holding]] = defaultdict(dict)
+    for info in infos:
+        for holding in current_holds(info):
+            if process := process_of(holding):
+                held_in[process].setdefault(info.name, holding)
+    found = [
+        ProcessLocks(
+            process=process,
+            names=tuple(sorted(held)),
+            stale=sum(holding.is_stale for holding in held.values()),
+            oldest=max(map(age, held.values())),
+        )
+        for process, held in held_in.items()
+    ]
+    return sorted(found, key=lambda each: (-each.stale, -len(each.names), each.process))
 
 
 # Renewal

@@ -10,9 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from heapq import nlargest
 from operator import attrgetter
-from types import SimpleNamespace
 from typing import Any
 
 from django.http import HttpRequest
@@ -23,11 +21,19 @@ from ..conf import conf
 from ..engine import history
 from ..engine.history import Recent
 from ..engine.runners import run
-from ..lock_state import STALE, current_holds, is_queued, process_of, state_of, state_of_holding
+from ..lock_state import (
+    STALE,
+    ProcessLocks,
+    by_process,
+    current_holds,
+    is_queued,
+    state_of,
+    state_of_holding,
+)
 from ..manager import LockManager
 from ..models import ActiveLock
-from ..snapshots import Event, Holding, LockInfo, Rates
-from ..text import age, read_at
+from ..snapshots import Event, LockInfo, Rates
+from ..text import read_at
 from ..waits import Dependency, read_dependencies
 from .queryset import LockQuerySet
 from .reading import known_aliases
@@ -36,7 +42,6 @@ from .timeline import legend, outcome, was_held
 WINDOWS_MINUTES = (5, 15, 60)  # the periods that a user can choose
 MAX_LISTED = 30  # locks: first those with the longest waits, then those that were held longest
 MAX_PROCESSES = 10  # that are listed: first those with the most stale locks
-MAX_NAMES = 100  # of the locks of each
 MAX_READ = 1000  # locks: those whose leases end first
 MAX_MENTIONED = 1000  # other locks that are read, because of their events
 MAX_EVENTS = 3000  # of each stream. To read and parse so many takes 0.1 s of CPU
@@ -144,7 +149,7 @@ class Ranking:
     """What is shown."""
 
     activities: list[Activity]  # of all locks that did anything
-    processes: list[SimpleNamespace]
+    processes: list[ProcessLocks]
     problems: list[Event]
 
 
@@ -160,7 +165,7 @@ def rank(snapshot: Snapshot) -> Ranking:
     start = snapshot.rates.minutes[0]
     return Ranking(
         activities=sorted(activities, key=attrgetter("rank"), reverse=True),
-        processes=by_process(snapshot.infos.values()),
+        processes=by_process(snapshot.infos.values())[:MAX_PROCESSES],
         problems=[e for e in snapshot.events if e.outcome in PROBLEMS and e.at >= start],
     )
 
@@ -192,28 +197,6 @@ def _covered(spans: Iterable[tuple[datetime, datetime]], since: datetime) -> flo
         seconds += max((end - max(start, since)).total_seconds(), 0)
         since = max(since, end)
     return seconds
-
-
-def by_process(infos: Iterable[LockInfo]) -> list[SimpleNamespace]:
-    """Return the processes that hold the most locks, each with its locks. A task that was only
-    sent runs in none."""
-    held_in: dict[str, dict[str, Holding]] = defaultdict(dict)
-    for info in infos:
-        for holding in current_holds(info):
-            if process := process_of(holding):
-                held_in[process].setdefault(info.name, holding)
-    processes = [
-        SimpleNamespace(
-            process=process,
-            count=len(held),
-            stale=sum(holding.is_stale for holding in held.values()),
-            oldest=max(map(age, held.values())),
-            names=sorted(held)[:MAX_NAMES],
-            more=max(len(held) - MAX_NAMES, 0),
-        )
-        for process, held in held_in.items()
-    ]
-    return nlargest(MAX_PROCESSES, processes, key=attrgetter("stale", "count"))
 
 
 # Presenting

@@ -46,6 +46,23 @@ def test_locks_of_one_process_are_listed(hold):
     assert call("list", "--process", f"{holder.host}:1") == "No active lock matches.\n"
 
 
+def test_processes_are_listed_with_the_number_of_their_locks(hold, redis_server):
+    assert call("list", "--by-process") == "No process holds an active lock.\n"
+    for name in ("first", "second"):
+        hold(name, timeout=90)
+    postpone(redis_server, "second", seconds=60)
+    holder = locks.get("first").holder
+    with held_by_task("sent", metadata={"queued": True}):
+        header, line = call("list", "--by-process").splitlines()
+        [row] = facts("list", "--by-process")
+
+    assert header.split() == ["PROCESS", "LOCKS", "STALE", "OLDEST"]
+    assert line.split()[:3] == [f"{holder.host}:{os.getpid()}", "2", "1"]
+    assert (row["process"], row["stale"]) == (f"{holder.host}:{os.getpid()}", 1)
+    assert (row["names"], row["oldest"] > 0) == (["first", "second"], True)
+    assert facts("list", "--by-process", "--process", f"{holder.host}:1") == []
+
+
 def test_columns_are_aligned_with_their_headers(hold):
     for name in ("日本", "ab", "e\u0301x"):
         hold(name)
