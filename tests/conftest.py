@@ -1,7 +1,5 @@
-import asyncio
 import contextlib
 import gc
-import inspect
 import os
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -39,16 +37,6 @@ class LongestFirst:
 def _most_seconds(item: pytest.Item) -> float:
     timeout = item.get_closest_marker("timeout")
     return timeout.args[0] if timeout else 0
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
-    """Run a coroutine function as a test, in an event loop of its own."""
-    if not inspect.iscoroutinefunction(pyfuncitem.obj):
-        return None
-    names = pyfuncitem._fixtureinfo.argnames
-    asyncio.run(pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in names}))
-    return True
 
 
 @pytest.hookimpl(trylast=True)
