@@ -416,14 +416,17 @@ class Sending:
     def _refuse(self) -> Any:
         """Do what the occasion of a message says whose queue lock is not free, or else the policy.
 
-        A message that others need is sent as a duplicate, unless it is queued already.
+        A message that others need is sent as a duplicate, unless it is queued already, or would be
+        skipped because of another task.
         """
+        policy = self.single.options.policy
         # Only the id is known of a lock that nobody holds any more.
         is_same = self.conflict.error.task_id == self.task_id
         holder = Holder.ITSELF if is_same else Holder.OTHER
-        if WHEN_SENT[self.occasion][holder] is Action.SEND_DUPLICATE:
+        runs_later = policy.loses_work and self.conflict.is_with_another_task
+        if WHEN_SENT[self.occasion][holder] is Action.SEND_DUPLICATE and not runs_later:
             return self._publish_duplicate()
-        return self.single.options.policy.when_sent(self, self.conflict)
+        return policy.when_sent(self, self.conflict)
 
     def _publish_duplicate(self) -> Any:
         return self._publish({DUPLICATE: self.conflict.error.task_id or ""})

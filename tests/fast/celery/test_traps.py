@@ -1,6 +1,7 @@
 """Mistakes that are reported: wrong arguments, and tasks that lose work."""
 
 import pytest
+from celery import signature
 from celery.exceptions import Retry
 
 from django_redislock import single_instance
@@ -49,11 +50,14 @@ def other_task(app, name, **options):
 
 
 @pytest.mark.parametrize("on_conflict", ["skip", "replace"])
-def test_another_task_with_the_same_lock_is_no_duplicate(app, name, sent, signals, on_conflict):
+@pytest.mark.parametrize("needed", [{}, {"task_id": "chosen"}, {"link": signature("tests.next")}])
+def test_another_task_with_the_same_lock_is_no_duplicate(
+    app, name, sent, signals, on_conflict, needed
+):
     charge = make_task(app, name)
     refund = other_task(app, name, mode="until_executed", on_conflict=on_conflict)
     queued = charge.delay()
-    refunded = refund.delay()
+    refunded = refund.apply_async(**needed)
     assert "skipped" not in outcomes(name, refunded.id)
     assert refunded.id != queued.id
     assert (held_by(name), signals) == ({name: queued.id}, [])
