@@ -2,9 +2,9 @@
 
 The reader uses these parts of a page:
 
-- a ``console`` listing: The reader types lines that begin with a prompt, presses ``^C``, and
-  expects the other lines. The caption names the terminal; the default is the first terminal. If
-  the listing ends with ``...``, its last program keeps running.
+- a ``console`` listing: The reader types lines that begin with a prompt, and expects the other
+  lines. The caption names the terminal; the default is the first terminal. If the listing ends
+  with ``...``, its last program keeps running.
 - a ``python`` listing: The reader writes a file, named by its caption. ``, at its end`` appends.
 - a link to the reader's own machine: The reader opens it in the browser, and fills code in the
   same paragraph into the login form.
@@ -33,7 +33,7 @@ OWN_MACHINE = "http://127.0.0.1:"
 
 LISTING = re.compile(r"(?:\{code-block\} )?(\w+)")
 CAPTION = re.compile(r":caption: (.+)\n\n?")
-TYPED = re.compile(r"(\$ |>>> )(.*)|(\^C)")
+TYPED = re.compile(r"(\$ |>>> )(.*)")
 
 
 class Reader:
@@ -91,10 +91,7 @@ class Reader:
                 if not is_skipped:
                     terminal.expect(line)
                 continue
-            prompt, command, keys = found.groups()
-            if keys:
-                terminal.press(keys)
-                continue
+            prompt, command = found.groups()
             typed = self._instead(command)
             is_skipped = typed is None
             if typed is not None:

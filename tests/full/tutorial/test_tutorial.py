@@ -65,4 +65,4 @@ def test_each_step_has_the_output_of_the_page(
 ) -> None:
     with Reader(tmp_path, environment, without_installing) as reader:
         reader.read(text)
-        assert [each.processes() for each in reader.terminals.values()] == [[]] * 4
+        assert len(reader.terminals) == 4
