@@ -24,9 +24,7 @@ WAIT_SECONDS = 60
 
 ESCAPE = re.compile(r"\x1b(\[[0-?]*[ -/]*[@-~]|[()].|[=>])")
 
-KEYS = {"^C": b"\x03"}
-
-# A new session gets the first terminal that it opens, so that keys such as Ctrl-C work.
+# A new session gets the first terminal that it opens.
 SHELL = 'exec bash --norc --noprofile --noediting -i <"$0" >"$0" 2>&1'
 
 
@@ -63,12 +61,6 @@ class Terminal:
         self._wait_for(self._expected + re.escape(after) + r"\Z")
         self._compared, self._expected = len(self._raw), pattern(line + "\n")
         os.write(self._ours, line.encode() + b"\n")
-
-    def press(self, keys: str) -> None:
-        """Wait for the expected output, and then press keys."""
-        self._wait_for(self._expected)
-        self._expected += re.escape(keys) + r"\n?"
-        os.write(self._ours, KEYS[keys])
 
     def expect(self, shown: str) -> None:
         self._expected += pattern(shown)
