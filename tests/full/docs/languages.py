@@ -3,6 +3,7 @@
 import ast
 import configparser
 import contextlib
+import copy
 import importlib
 import inspect
 import io
@@ -45,7 +46,8 @@ def _python(page: Page, sample: Sample) -> None:
     code = page.real(sample.text)
     namespace = page.tests if sample.is_hidden else page.namespace
     for name in augmented(code) - namespace.keys():
-        namespace[name] = getattr(settings, name)  # the reader adds the sample to the settings
+        # The reader adds the sample to the settings.
+        namespace[name] = copy.copy(getattr(settings, name))
     page.tests |= page.namespace
     file = FILE.match(code)
     with contextlib.redirect_stdout(io.StringIO()) as printed:

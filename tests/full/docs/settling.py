@@ -3,7 +3,6 @@
 import ast
 from typing import Any
 
-from django.conf import settings
 from django.core.checks import run_checks
 from django.test import override_settings
 
@@ -39,7 +38,7 @@ def settle(page: Page, code: str, values: dict[str, Any]) -> None:
     """Use the settings of `code` in this process and in the page's project."""
     from django_redislock import locks  # needs the settings
 
-    given = {name: _filled(name, value) for name, value in values.items()}
+    given = {name: _without_doubles(value) for name, value in values.items()}
     page.write("mysite/settings.py", "a", code + "".join(map(_line, given.items())))
     page.enter(override_settings(**given))
     assert not (errors := run_checks()), errors
@@ -48,12 +47,9 @@ def settle(page: Page, code: str, values: dict[str, Any]) -> None:
             assert manager.get("of the docs")
 
 
-def _filled(name: str, value: Any) -> Any:
-    """Return `value` with the current items of the setting in place of ``...``."""
-    if not isinstance(value, list) or ... not in value:
-        return value
-    at = value.index(...)
-    return list(dict.fromkeys([*value[:at], *getattr(settings, name), *value[at + 1 :]]))
+def _without_doubles(value: Any) -> Any:
+    """Return a list without the items that the settings of the tests have already."""
+    return list(dict.fromkeys(value)) if isinstance(value, list) else value
 
 
 def _line(setting: tuple[str, Any]) -> str:
