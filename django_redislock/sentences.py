@@ -6,7 +6,7 @@ The admin shows them in the language of the user, and `manage.py locks` in Engli
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from itertools import islice
 from typing import Any
@@ -24,6 +24,7 @@ from .lock_state import (
     STALE,
     QueuedTask,
     is_lengthened,
+    is_queued,
     primary_holder,
     queued_task,
     state_of,
@@ -38,6 +39,7 @@ from .text import (
     error_text,
     holder_and_task_text,
     holder_text,
+    metadata_text,
     printable,
     short_duration,
     task_text,
@@ -129,6 +131,23 @@ def share(info: LockInfo, record: Holding | Waiter) -> dict[str, str]:
     if info.capacity > 1:
         return {pgettext("of a lock", "Weight"): f"{record.weight}/{info.capacity}"}
     return {}
+
+
+SCHEDULE = ("eta", "broker_queue")
+"""The only metadata of a queue lock that tell a person something."""
+
+
+def record_metadata_text(record: Holding | Waiter | Event, indent: int | None = None) -> str:
+    """Return the metadata as `metadata_text()` does, without what the package notes for itself.
+
+    All metadata of a queue lock are such notes. `holder_facts()` has its schedule.
+    """
+    shown: Mapping[str, Any] = record.metadata
+    if isinstance(record, Holding):
+        shown = {} if is_queued(record) else shown
+    elif shown.get("queued") is True and record.holder.task_id:
+        shown = {key: shown[key] for key in SCHEDULE if key in shown}
+    return metadata_text(shown, indent)
 
 
 def hold_text(name: str, holding: Holding) -> str:

@@ -13,13 +13,12 @@ from ..lock_state import (
     state_of_holding,
     was_renewed,
 )
-from ..sentences import share
+from ..sentences import record_metadata_text, share
 from ..snapshots import Holding, LockInfo, Waiter
 from ..text import (
     age,
     clock_text,
     holder_text,
-    metadata_text,
     printable,
     process_text,
     short_duration,
@@ -32,7 +31,7 @@ register.filter("age", age)
 register.filter("clock", clock_text)
 register.filter("duration", short_duration)
 register.filter("holder", holder_text)
-register.filter("metadata", metadata_text)
+register.filter("metadata", record_metadata_text)
 register.filter("outcome", outcome)
 register.filter("printable", printable)
 register.filter("process", process_text)

@@ -10,11 +10,16 @@ from django.template.defaultfilters import pluralize
 from ...advice import Advice, advice, deadlock_text, quorum_text
 from ...lock_state import state_of_holding
 from ...manager import LockManager
-from ...sentences import headline, holder_facts, release_steps, share
+from ...sentences import (
+    headline,
+    holder_facts,
+    record_metadata_text,
+    release_steps,
+    share,
+)
 from ...snapshots import Event, Holding, LockInfo, Waiter
 from ...text import (
     holder_text,
-    metadata_text,
     printable,
     short_duration,
     some,
@@ -80,7 +85,7 @@ def write_holding(command: BaseCommand, info: LockInfo, holding: Holding) -> Non
     (role, who), *others = facts.items()
     title = f"\n{role} {who}: {state_of_holding(holding).label}"
     command.stdout.write(title, command.style.MIGRATE_HEADING)
-    for label, text in (*others, ("Metadata", metadata_text(holding.metadata) or "-")):
+    for label, text in (*others, ("Metadata", record_metadata_text(holding) or "-")):
         command.stdout.write(f"  {label:13} {text}")
 
 
@@ -101,7 +106,7 @@ def waiter_cells(info: LockInfo, position: int, waiter: Waiter) -> tuple[str, ..
         holder_text(waiter),
         task_text(waiter) or "-",
         *share(info, waiter).values(),
-        metadata_text(waiter.metadata) or "-",
+        record_metadata_text(waiter) or "-",
     )
 
 

@@ -63,6 +63,13 @@ def forms_of(page):
     ]
 
 
+def test_the_notes_of_a_queue_lock_are_not_shown(queue, viewer):
+    page = lock_page(viewer, "orders")
+
+    assert "id-two" in words_of(page)
+    assert "&quot;queued&quot;" not in text_of(page)
+
+
 def test_a_task_is_removed_after_a_confirmation(queue, releaser):
     first, _second = forms_of(lock_page(releaser, "orders"))
 

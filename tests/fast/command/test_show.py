@@ -97,9 +97,11 @@ def test_show_of_a_free_lock_has_its_history(empty_history):
 
 def test_show_of_a_queued_task(hold):
     with held_by_task("sync:7", metadata={"queued": True, "broker_queue": "slow"}):
-        shown, state = call("show", "sync:7"), facts("show", "sync:7")["state"]
+        shown, known = call("show", "sync:7"), facts("show", "sync:7")
 
-    assert state == "queued"
+    assert known["state"] == "queued"
+    assert known["holders"][0]["metadata"]["queued"]
+    assert re.search(r"\n  Broker queue +slow\n(.*\n)*  Metadata +-\n", shown)
     assert re.match(r"sync:7 \(mutex\): queued for [\d.]+s, sent by \S+\nQueued: the task", shown)
     sender = r"\nSender \S+: queued\n  Task +sync \[id-1\]\n  Since +\S+ \S+, \S+ ago\n"
     assert re.search(sender, shown)

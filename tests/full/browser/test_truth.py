@@ -210,7 +210,12 @@ def test_while_the_server_does_not_respond_the_list_shows_what_was_true(
     os.kill(own_server.pid, signal.SIGSTOP)
     try:
         wait_until(lambda: "could not be refreshed" in status(tab))
-        time, figures = as_of(tab), two_minutes_later(tab)
+        time = as_of(tab)
+        for _ in readings(tab, is_refreshed=False):
+            assert "could not be refreshed" in status(tab)
+            assert (shown(tab), as_of(tab)) == (then, time)
+            assert false_figures(tab) == []
+        figures = two_minutes_later(tab)
         assert (shown(tab), as_of(tab)) == (then, time)
         assert false_figures(tab) == []
     finally:
