@@ -113,7 +113,11 @@ def process_text(holder: "Holder") -> str:
 
 def holder_text(record: "Holding | Waiter | Event") -> str:
     """Return ``host:pid``, and the thread if it is not the main one."""
-    holder = record.holder
+    return thread_text(record.holder)
+
+
+def thread_text(holder: "Holder") -> str:
+    """Return ``host:pid``, and the thread if it is not the main one."""
     process = f"{holder.host or '?'}:{holder.pid or '?'}"
     if holder.thread in ("", "MainThread"):
         return printable(process)

@@ -93,9 +93,18 @@ class State(LockFilter):
 
     def choices(self, changelist: Any) -> list[Any]:  # type: ignore[override]
         """Return the choices that a user needs, with the number of locks in each state if all
-        locks were read."""
+        locks were read. Only the locks count that the other filters let through."""
         is_counted = changelist.reading.is_complete
-        counts = Counter([row.state.code for row in changelist.root_queryset.rows])
+        others = [
+            each
+            for each in changelist.filter_specs
+            if isinstance(each, LockFilter) and each is not self and each.value() is not None
+        ]
+        counts = Counter(
+            row.state.code
+            for row in changelist.root_queryset.rows
+            if all(each.matches(row) for each in others)
+        )
         choices: list[Any] = []
         for code, choice in zip((None, *STATES), super().choices(changelist), strict=True):
             if code and is_counted:

@@ -124,14 +124,11 @@ class Activity:
     name: str
     waiters: int
     waiting_for: float  # seconds. The first of the present waiters has waited longest
-    waits: list[float]  # seconds. An acquisition without a wait does not count
+    waits: int  # also those that are not over. An acquisition without a wait does not count
+    longest_wait: float  # seconds
     holds: int
     held_seconds: float
     counts: Counter[str]  # of outcomes, and of the states of its holders
-
-    @property
-    def longest_wait(self) -> float:
-        return max(self.waits, default=0.0)
 
     @property
     def rank(self) -> tuple[float, float, int, float]:
@@ -176,14 +173,15 @@ def activity(name: str, events: list[Event], snapshot: Snapshot) -> Activity:
     running = [holding for holding in holders if not is_queued(holding)]
     spans = [(event.acquired_at or event.at, min(event.at, snapshot.now)) for event in events]
     spans += [(holding.acquired_at, snapshot.now) for holding in running]
-    waiting_for = info.longest_wait if info else 0.0
-    waits = [waiting_for, *map(attrgetter("waited"), (*events, *holders))]
+    waiters, waiting_for = (info.waiters, info.longest_wait) if info else (0, 0.0)
+    waited = [each.waited for each in (*events, *holders) if each.waited]
     states = (state_of_holding(holding).code for holding in holders)
     return Activity(
         name=name,
-        waiters=info.waiters if info else 0,
+        waiters=waiters,
         waiting_for=waiting_for,
-        waits=[*filter(None, waits)],
+        waits=waiters + len(waited),
+        longest_wait=max(waiting_for, *waited) if waited else waiting_for,
         holds=sum(map(was_held, events)) + len(running),
         held_seconds=_covered(spans, snapshot.since),
         counts=Counter([*map(attrgetter("outcome"), events), *states]),

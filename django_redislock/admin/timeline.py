@@ -28,7 +28,7 @@ from ..lock_state import (
     state_of_holding,
 )
 from ..snapshots import Event, Holder, Holding, Waiter
-from ..text import clock_text, printable, process_text, short_duration
+from ..text import clock_text, printable, process_text, short_duration, thread_text
 
 ROW_PIXELS = 26
 HEAD_PIXELS = 24  # for the times above the first row
@@ -112,7 +112,7 @@ class Row:
 
     @property
     def label(self) -> str:
-        return process_text(self.holder)
+        return process_text(self.holder) if self.holder.task_name else thread_text(self.holder)
 
 
 def timeline(
@@ -204,7 +204,7 @@ def _title(span: Span) -> str:
 
 
 def who(holder: Holder) -> str:
-    """Return host and process, or the task's name and these."""
+    """Return the process and thread, or the task's name and its process."""
     if not holder.task_name:
-        return process_text(holder)
+        return thread_text(holder)
     return f"{printable(holder.task_name)} ({process_text(holder)})"

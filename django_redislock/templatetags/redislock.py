@@ -23,6 +23,7 @@ from ..text import (
     process_text,
     short_duration,
     task_text,
+    thread_text,
 )
 
 register = template.Library()
@@ -40,6 +41,7 @@ register.filter("renewal_due_in", renewal_due_in)
 register.filter("renewal_interval", renewal_interval)
 register.filter("state", state_of_holding)
 register.filter("task", task_text)
+register.filter("thread", thread_text)
 register.filter("was_renewed", was_renewed)
 register.filter("who", who)
 

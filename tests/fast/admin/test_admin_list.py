@@ -122,7 +122,7 @@ def test_a_row_shows_the_holder_rather_than_a_cooldown(viewer):
     with locks.semaphore("x", 2):
         cooling.release()
         page = viewer.get(LIST)
-        assert "●</span> held" in only_cell(page, "state")
+        assert "●</span>&nbsp;held" in only_cell(page, "state")
         assert "<meter" in only_cell(page, "lease")
         assert listed(viewer, state="held") == ["x"]
         assert listed(viewer, state="cooldown") == []
@@ -207,6 +207,7 @@ def test_stale_locks_and_those_with_waiters_come_first(redis_server, hold, wait,
     states = dict(each.rsplit(" ", 1) for each in choices(page, "state"))
     assert (states["stale"], states["late"], states["held"]) == ("(1)", "(1)", "(2)")
     assert choices(viewer.get(LIST, {"q": "a"}), "state")[0] == "stale (1)"
+    assert choices(viewer.get(LIST, {"kind": "semaphore"}), "state") == []
 
 
 # Several aliases

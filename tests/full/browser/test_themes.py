@@ -95,6 +95,7 @@ def test_an_operator_looks_at_locks_and_releases_one(themed: Tab, hold, monkeypa
     ):
         themed.open(path)
         is_fine(themed, heading)
+        assert "No results" not in themed.text  # Unfold would say it, too
 
     themed.open(path_of("invoice:42"))
     is_fine(themed, "Not known whether releasing is safe.")
