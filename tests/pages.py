@@ -46,7 +46,7 @@ def text_of(response) -> str:
 
 def words_of(response) -> str:
     """Return the page's text without its markup, with single spaces."""
-    return " ".join(re.sub(r"<[^>]*>", " ", text_of(response)).split())
+    return " ".join(re.sub(r"<[^>]*>|&nbsp;", " ", text_of(response)).split())
 
 
 def rows_of(response, section: str) -> list[list[str]]:

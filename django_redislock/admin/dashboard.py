@@ -174,7 +174,7 @@ def activity(name: str, events: list[Event], snapshot: Snapshot) -> Activity:
     spans = [(event.acquired_at or event.at, min(event.at, snapshot.now)) for event in events]
     spans += [(holding.acquired_at, snapshot.now) for holding in running]
     waiters, waiting_for = (info.waiters, info.longest_wait) if info else (0, 0.0)
-    waited = [each.waited for each in (*events, *holders) if each.waited]
+    waited = [*filter(None, map(attrgetter("waited"), (*events, *holders)))]
     states = (state_of_holding(holding).code for holding in holders)
     return Activity(
         name=name,
