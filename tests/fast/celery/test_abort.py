@@ -1,7 +1,6 @@
 """on_lost="abort" in the main thread of a process raises `LockLost` in the task."""
 
 import signal
-import threading
 import time
 from contextlib import suppress
 
@@ -9,7 +8,7 @@ import pytest
 
 from django_redislock import LockLost, locks, single_instance
 from django_redislock.celery import current_lock
-from django_redislock.signals import lock_acquired, lock_lost
+from django_redislock.signals import lock_acquired
 from tests.lock_tools import listening, start
 from tests.tools import wait_until
 
@@ -57,27 +56,14 @@ def test_a_function_that_ends_at_that_moment_is_not_interrupted_later():
             assert work(lambda: current_lock().lost) is True
 
 
-@pytest.mark.parametrize("late", [False, True])
-def test_a_function_does_not_begin_if_its_lock_is_lost_before(late):
-    has_ended = threading.Event()
-
+def test_a_function_does_not_begin_if_its_lock_is_lost_before():
     def lose_at_once(name, lock, **about):
         if name == NAME:
             lose()
             wait_until(lambda: lock.lost)
 
-    def wait_for_the_end(name, **about):
-        if name == NAME and late:
-            has_ended.wait(60)
-
-    before = signal.getsignal(signal.SIGUSR1)
-    with listening(lock_acquired, lose_at_once), listening(lock_lost, wait_for_the_end):
-        try:
-            with pytest.raises(LockLost, match=NAME):
-                work(lambda: pytest.fail("it began"))
-        finally:
-            has_ended.set()
-    assert signal.getsignal(signal.SIGUSR1) == before
+    with listening(lock_acquired, lose_at_once), pytest.raises(LockLost, match=NAME):
+        work(lambda: pytest.fail("it began"))
 
 
 def test_another_thread_is_not_interrupted():

@@ -3,19 +3,15 @@
 import functools
 import inspect
 import logging
-import math
 import os
 import re
 import socket
-import sys
 import threading
-import uuid
 from datetime import timedelta
 
 import celery._state
 import pytest
 from celery import Celery, Task, shared_task
-from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 
 from django_redislock import AlreadyRunning, LockError, locks, single_instance
@@ -24,10 +20,9 @@ from django_redislock.celery.message import single_of
 from django_redislock.signals import task_skipped
 from django_redislock.tasks.policies import MAX_BACK_OFF_SECONDS, back_off
 from django_redislock.testing import EmbeddedServer
-from tests.commands import run_process
 from tests.lock_tools import listening, start, waiting
 
-from .tools import held_by, logged, make_task, run_message
+from .tools import held_by, logged, run_message
 
 NAME = "tests:place"
 
@@ -65,23 +60,19 @@ class TestBelow:
             returns_one()
         assert locks.count() == 0
 
-    @pytest.mark.parametrize("what", ["name", 5, dict, staticmethod(len), object()])
+    @pytest.mark.parametrize("what", ["name", dict, staticmethod(len), object()])
     def test_an_object_that_is_no_function_is_refused(self, what):
         with pytest.raises(TypeError, match="decorates a function, not"):
             single_instance(what)
 
-    def test_a_method_runs(self):
+    def test_methods_and_task_classes_run(self, app):
         class Shop:
+            pk = 4
+
             @single_instance(key="shop:{self.pk}")
             def sell(self):
                 return current_lock().name
 
-            pk = 4
-
-        assert Shop().sell() == "shop:4"
-        assert current_lock() is None
-
-    def test_a_task_class_runs_under_its_name(self, app):
         class Sync(Task):
             name = "shop.sync"
 
@@ -89,6 +80,8 @@ class TestBelow:
             def run(self, account_id):
                 return current_lock().name
 
+        assert Shop().sell() == "shop:4"
+        assert current_lock() is None
         task = app.register_task(Sync())
         assert task.apply((7,)).get() == "shop.sync:account_id=7"
 
@@ -106,10 +99,8 @@ REFUSED = [
         ValueError,
         "hold_on_retry=True requires",
     ),
-    ({"mode": ["x"]}, ValueError, "mode=.*'x'.* is not one of"),
     ({"hold_on_retry": 1}, TypeError, "hold_on_retry must be .*1"),
     ({"queue_timeout": 60}, ValueError, "queue_timeout=60.0 .* hold_on_retry"),
-    ({"queue_timeout": 0, "hold_on_retry": True}, ValueError, "queue_timeout .*got 0"),
     ({"on_conflict": "ignore"}, ValueError, "on_conflict='ignore' .*'skip', 'raise', 'retry', "),
     (
         {"on_conflict": "replace"},
@@ -119,7 +110,6 @@ REFUSED = [
     ({"unique_on": ["a"], "key": "x"}, ValueError, "key='x' requires no unique_on"),
     ({"unique_on": "account_id"}, ValueError, "unique_on must be a list .*'account_id'"),
     ({"unique_on": []}, ValueError, r"unique_on must be .*\[\]"),
-    ({"unique_on": 5}, TypeError, "unique_on must be .* 5"),
     ({"unique_on": [5]}, TypeError, "unique_on must be a str, not 5"),
     ({"unique_on": ["b"]}, ImproperlyConfigured, "'b'.*account_id"),
     ({"key": 5}, TypeError, "key must be .* 5"),
@@ -130,17 +120,13 @@ REFUSED = [
     ({"max_retries": 5, "on_conflict": "wait"}, ValueError, "=5 .*'retry', not .*'wait"),
     ({"max_retries": True, "on_conflict": "retry"}, TypeError, "max_retries .*True"),
     ({"max_retries": -1, "on_conflict": "retry"}, ValueError, "max_retries .*-1"),
-    ({"countdown": -1, "on_conflict": "retry"}, ValueError, "countdown .*-1"),
-    ({"blocking_timeout": math.nan, "on_conflict": "wait"}, ValueError, "blocking_timeout .*nan"),
     ({"limit": 0}, ValueError, "limit .*got 0"),
     ({"at_least_for": -1}, ValueError, "at_least_for .*got -1"),
-    ({"at_least_for": None}, TypeError, "at_least_for .*None"),
-    ({"max_hold": 20, "timeout": 20}, ValueError, "max_hold=20 must be greater than timeout=20"),
     ({"max_hold": 30}, ValueError, "max_hold=30 must be greater than timeout=30"),
-    ({"max_hold": "1h"}, TypeError, "max_hold must be a number of seconds"),
     ({"timeout": 0}, ValueError, "timeout .*got 0"),
     ({"on_lost": "tell"}, ValueError, "on_lost must be a callable or 'abort', got 'tell'"),
     ({"using": 5}, TypeError, "using must be a str, not 5"),
+    ({"using": "nowhere"}, ValueError, "'nowhere' is not a cache alias.* CACHES has: 'default'"),
 ]
 
 
@@ -177,46 +163,27 @@ class TestOptions:
         assert locks.get(NAME) is None
 
     def test_using_names_the_cache_alias_of_the_lock(self, settings):
-        before = settings.CACHES
-        other = before["default"] | {"KEY_PREFIX": "other"}
-        settings.CACHES = {**before, "other": other}
+        other = settings.CACHES["default"] | {"KEY_PREFIX": "other"}
+        settings.CACHES = {**settings.CACHES, "other": other}
 
         @single_instance(key=NAME, using="other")
         def where():
             return locks.using("other").get(NAME) is not None, locks.get(NAME) is not None
 
         assert where() == (True, False)
-        settings.CACHES = before
-        with pytest.raises(ImproperlyConfigured, match="'other'"):
-            where()
-
-    def test_an_unknown_cache_alias_raises_at_import(self):
-        with pytest.raises(ValueError, match=r"^using='nowhere' is not a cache alias") as caught:
-            single_instance(using="nowhere")
-        assert str(caught.value).endswith(f"CACHES has: {', '.join(map(repr, settings.CACHES))}")
-
-    def test_the_cache_alias_is_not_checked_before_django_is_configured(self):
-        # A task module may be imported before settings.configure().
-        program = """
-from django.conf import settings
-from django_redislock import single_instance
-
-@single_instance(using="nowhere")
-def work(): ...
-
-settings.configure()
-try:
-    single_instance(using="nowhere")
-except ValueError as error:
-    print(error)
-"""
-        done = run_process(program=[sys.executable, "-c", program], DJANGO_SETTINGS_MODULE="")
-        assert done.stdout == "using='nowhere' is not a cache alias. CACHES has: 'default'\n"
 
 
 class TestName:
     def test_it_is_the_task_s_however_it_is_called(self, app):
-        @app.task(bind=True, name="shop.sync")
+        def logged(function):
+            @functools.wraps(function)
+            def wrapper(*args, **kwargs):
+                return function(*args, **kwargs)
+
+            return wrapper
+
+        @app.task(bind=True, name="shop.sync", autoretry_for=(KeyError,))
+        @logged
         @single_instance(unique_on="*")
         def sync(self, account_id, day=None):
             return current_lock().name
@@ -225,22 +192,6 @@ class TestName:
         assert sync(7) == expected
         assert sync.apply((7,), {"day": None}).get() == expected
         assert sync.s(account_id=7)() == expected
-
-    def test_it_is_the_task_s_under_other_decorators_and_automatic_retries(self, app):
-        def logged(function):
-            @functools.wraps(function)
-            def wrapper(*args, **kwargs):
-                return function(*args, **kwargs)
-
-            return wrapper
-
-        @app.task(name="shop.sync", autoretry_for=(KeyError,))
-        @logged
-        @single_instance
-        def sync():
-            return current_lock().name
-
-        assert sync.apply().get() == "shop.sync"
 
     def test_a_function_that_a_task_calls_has_its_own(self, app):
         @single_instance
@@ -274,18 +225,17 @@ class TestAbove:
         celery._state._on_app_finalizers.intersection_update(before)
 
     def test_a_shared_task_is_a_single_instance_in_each_app(self, make_app, name):
+        early = make_app()
+        early.finalize()
+
         @single_instance(mode="until_executed", key=name)
         @shared_task(name=f"tests.shared.{name}")
         def work():
             return current_lock().name
 
-        app = make_app()
-        app.conf.task_always_eager = True
-        assert app.tasks[f"tests.shared.{name}"].delay().get() == name
-
-    def test_a_task_of_a_finalized_app_is_a_single_instance(self, app, name):
-        app.finalize()
-        assert make_task(app, name).delay().id == locks.get(name).holder.task_id
+        for app in (early, make_app()):
+            app.conf.task_always_eager = True
+            assert app.tasks[f"tests.shared.{name}"].delay().get() == name
 
     @pytest.mark.parametrize("above", [True, False])
     def test_the_class_and_the_signature_of_the_task_do_not_change(self, app, above):
@@ -326,56 +276,46 @@ class TestAbove:
         with pytest.raises(ImproperlyConfigured, match="has single_instance more than once"):
             work.delay()
 
-    WRONG = r"'b'.*account_id"
-
-    def test_a_shared_task_with_wrong_options_runs_in_no_app(self, make_app):
-        def work(account_id): ...
-
-        wrong = pytest.raises(ImproperlyConfigured, match=self.WRONG)
-        name = f"tests.wrong.{uuid.uuid4().hex}"
-        finished = [make_app() for _ in range(3)]
-        for each in finished:
-            each.finalize()
-        with wrong:
-            single_instance(mode="until_executed", unique_on=["b"])(shared_task(name=name)(work))
-        later = make_app()
-        with wrong:
-            later.finalize()
-        for each in (*finished, later):
-            for use in ("delay", "__call__"):
-                with wrong:
-                    getattr(each.tasks[name], use)(1)
-
     @pytest.mark.parametrize("shared", [True, False])
-    def test_a_task_with_wrong_options_does_not_affect_the_others(self, make_app, name, shared):
+    def test_a_task_with_wrong_options_runs_in_no_app_and_does_not_affect_others(
+        self, make_app, name, shared
+    ):
         def work(account_id): ...
 
         def right(): ...
 
-        wrong = pytest.raises(ImproperlyConfigured, match=self.WRONG)
-        make_app().finalize()
-        app = make_app()
+        wrong = pytest.raises(ImproperlyConfigured, match=r"'b'.*account_id")
+        finished, app = make_app(), make_app()
+        finished.finalize()
         decorate = single_instance(mode="until_executed", unique_on=["b"])
         if shared:
             with wrong:  # in the finalized app
                 decorate(shared_task(name=name)(work))
         else:
-            decorate(app.task(shared=False)(work))
+            decorate(app.task(name=name, shared=False)(work))
         names = [f"tests.right.{name}.{number}" for number in range(5)]
         for each in names:
             single_instance(mode="until_executed", key=each)(shared_task(name=each)(right))
         with wrong:
             app.finalize()
         assert [single_of(app.tasks[each]) is not None for each in names] == [True] * 5
+        for each in (finished, app) if shared else (app,):
+            for use in ("delay", "__call__"):
+                with wrong:
+                    getattr(each.tasks[name], use)(1)
 
 
 class TestConflict:
     def test_skip_returns_none_with_one_warning_and_a_signal(self, held, skipped, caplog):
+        def fail(**facts):
+            raise RuntimeError("receiver")
+
         @single_instance(key=NAME)
         def work(number, *, fast):
             raise AssertionError("it ran")
 
-        assert work(1, fast=True) is None
+        with listening(task_skipped, fail):
+            assert work(1, fast=True) is None
         [record] = logged(caplog, "skipped: task=", repr(NAME))
         assert (record.name, record.levelno) == ("django_redislock", logging.WARNING)
         name = f"{work.__module__}.{work.__qualname__}"
@@ -404,22 +344,13 @@ class TestConflict:
         assert (facts["sender"].name, facts["task_id"]) == (work.name, result.id)
         assert facts["args"][0] is array
 
-    def test_an_error_of_a_receiver_of_the_signal_changes_nothing(self, held):
-        def fail(**facts):
-            raise RuntimeError("receiver")
-
-        with listening(task_skipped, fail):
-            assert single_instance(key=NAME)(lambda: 1)() is None
-
     def test_raise_says_who_holds(self, held):
         with pytest.raises(AlreadyRunning) as caught:
             single_instance(key=NAME, on_conflict="raise")(lambda: 1)()
         assert isinstance(caught.value, LockError)
-        assert caught.value.name == NAME
-        assert caught.value.task_id is None
+        assert (caught.value.name, caught.value.task_id) == (NAME, None)
         assert 0 < caught.value.expires_in <= 5
-        process = f"{socket.gethostname()}:{os.getpid()}"
-        assert caught.value.held_by.startswith(process)
+        assert caught.value.held_by.startswith(f"{socket.gethostname()}:{os.getpid()}")
         assert str(caught.value) == f"Lock {NAME!r} is held by {caught.value.held_by}"
 
     def test_a_cooldown_is_named_in_the_log_and_in_the_error(self, app, caplog):
@@ -438,27 +369,6 @@ class TestConflict:
         assert locks.force_release(NAME)
         assert caught.value.in_cooldown
         assert 50 < caught.value.expires_in <= 60
-
-    def test_a_running_instance_is_named_rather_than_one_in_cooldown(self, app):
-        begun, go = threading.Event(), threading.Event()
-
-        @app.task
-        @single_instance(key=NAME, limit=2, at_least_for=60, on_conflict="raise")
-        def work(runs_on):
-            if runs_on:
-                begun.set()
-                go.wait(60)
-
-        work.apply((False,))  # the earlier of the two holders
-        running = start(lambda: work.apply((True,), task_id="runs"))
-        try:
-            assert begun.wait(60)
-            error = work.apply((False,)).result
-        finally:
-            go.set()
-            running.result(60)
-        assert locks.force_release(NAME) == 2
-        assert str(error) == f"Lock {NAME!r} is held by task 'runs'"
 
     def test_wait_blocks_until_the_lock_is_free_or_gives_up(self):
         begun, go = threading.Event(), threading.Event()

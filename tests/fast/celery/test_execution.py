@@ -8,14 +8,14 @@ import pytest
 from celery import Task, chain, group
 from celery.app.task import Context
 from celery.exceptions import Ignore, Reject, Retry
-from celery.signals import task_failure, task_revoked, task_success
+from celery.signals import task_failure, task_revoked
 from kombu.exceptions import OperationalError
 
 from django_redislock import AlreadyRunning, locks, single_instance
 from django_redislock.celery import current_lock
 from django_redislock.celery.message import AGAIN, CONFLICTS, DUPLICATE, QUEUE_LOCK
 from django_redislock.tasks.single import queue_lock_token
-from tests.lock_tools import listening, start
+from tests.lock_tools import start
 from tests.tools import wait_until
 
 from .tools import (
@@ -54,15 +54,6 @@ def test_the_mode_says_what_is_held_while_the_task_runs(eager, name, mode, held)
     assert state_of(name) == (None, None)
 
 
-@pytest.mark.parametrize("mode", WHEN_SENT)
-def test_a_message_without_a_queue_lock_is_skipped_if_another_has_it(app, name, signals, mode):
-    task = make_task(app, name, mode)
-    first = task.delay()
-    assert task.apply(task_id="second").get() is None
-    assert signals == [("skipped", "second", first.id)]
-    assert queue_lock(name, mode).holder.task_id == first.id
-
-
 @pytest.mark.parametrize("mode", ["until_executing", "until_executed"])
 @pytest.mark.parametrize("track_started", [False, True])
 def test_a_replaced_task_does_not_run_after_the_newer_one(app, name, track_started, mode):
@@ -86,17 +77,6 @@ def test_headers_take_no_lock_from_another_task(app, name):
     assert held_by(name) == {name: result.id}
 
 
-def test_a_queue_lock_in_the_headers_of_while_executing_is_ignored(app, name, sent, signals):
-    @app.task(name=f"tests.{name}")
-    @single_instance(key=name)
-    def work(): ...
-
-    with locks.lock(name):
-        assert run_message(app, work, headers={QUEUE_LOCK: "another"}) is None
-    assert signals == [("skipped", "own", None)]
-    assert not sent
-
-
 # at_least_for
 
 
@@ -109,21 +89,18 @@ def test_at_least_for_counts_from_the_start_in_until_executing(eager, name):
 
 
 def test_a_cooldown_does_not_block_the_queue_lock_of_until_and_while_executing(eager, name):
-    def body():
-        return [*state_of(name), task.queue_lock_is_free()]
-
-    task = make_task(eager, name, "until_and_while_executing", at_least_for=60, body=body)
-    task.queue_lock_is_free = lambda: locks.get(f"{name}:queued") is None
-    assert task.delay().get()[1:] == [None, True]
+    mode = "until_and_while_executing"
+    task = make_task(eager, name, mode, at_least_for=60, body=lambda: state_of(name))
+    assert task.delay().get()[1] is None
     assert locks.get(name).state == "cooldown"
+    assert locks.get(f"{name}:queued") is None
 
 
 # Messages that end without running
 
 
 def test_a_failure_before_the_body_releases_the_queue_lock(app, name):
-    mode = "until_and_while_executing"
-    task = make_task(app, name, mode)
+    task = make_task(app, name)
     result = task.delay()
     task_failure.send(
         sender=app.tasks[task.name],
@@ -134,15 +111,17 @@ def test_a_failure_before_the_body_releases_the_queue_lock(app, name):
         traceback=None,
         einfo=None,
     )
-    assert queue_lock(name, mode) is None
+    assert locks.get(name) is None
 
 
-def test_a_revoked_message_releases_its_queue_lock_and_no_other(app, name):
+@pytest.mark.parametrize("traced", [False, True])
+def test_a_revoked_message_releases_its_queue_lock_and_no_other(app, name, traced):
     task = make_task(app, name, at_least_for=60)  # there is no cooldown if it did not begin
     result = task.delay()
     revoke(app, task, "another")
     assert locks.get(name).holder.task_id == result.id
-    revoke(app, task, result.id)
+    more = {QUEUE_LOCK: name, "headers": {"trace": "1"}} if traced else {}
+    revoke(app, task, result.id, **more)
     assert locks.get(name) is None
 
 
@@ -196,34 +175,6 @@ def test_a_task_that_cannot_begin_without_the_result_backend_releases_its_queue_
 # Retries
 
 
-@pytest.mark.parametrize("acks_late", [True, False])
-def test_a_requeued_message_keeps_the_lock_if_it_was_not_acknowledged(app, name, acks_late):
-    def requeue():
-        raise Reject("later", requeue=True)
-
-    task = make_task(app, name, body=requeue, task={"acks_late": acks_late})
-    task.apply(task_id="own", headers={QUEUE_LOCK: name})
-    assert held_by(name) == ({name: "own"} if acks_late else {})
-    if acks_late:
-        assert locks.get(name).ttl > 3000
-
-
-def test_a_task_that_retries_itself_keeps_its_lock(eager, name):
-    seen = []
-
-    def body():
-        seen.append(locks.get(name).fence_token)
-        if len(seen) < 3:
-            raise task.retry(countdown=0)
-        return "ran"
-
-    task = make_task(eager, name, body=body)
-    assert task.delay().get() == "ran"
-    assert seen == sorted(set(seen))
-    assert len(seen) == 3
-    assert locks.get(name) is None
-
-
 @pytest.mark.parametrize("mode", WITH_A_LOCK)
 def test_a_task_that_sends_itself_again_and_returns_keeps_its_lock(app, name, sent, mode):
     def body():
@@ -241,60 +192,16 @@ def test_a_task_that_sends_itself_again_and_returns_keeps_its_lock(app, name, se
 
 
 @pytest.mark.parametrize("error", [Retry(), LookupError()])
-def test_a_task_that_sends_itself_again_and_fails_keeps_its_lock(app, name, error):
+def test_a_task_that_sends_itself_again_and_fails_keeps_its_lock_until_it_expires(
+    app, name, error
+):
     def body():
-        task.retry(countdown=100, throw=False)
+        task.retry(countdown=10, expires=20, throw=False)
         raise error
 
     task = make_task(app, name, body=body)
     run_message(app, task)
-    assert 3690 < locks.get(name).ttl <= 3700
-    locks.force_release(name)
-
-
-def test_a_retry_that_expires_keeps_its_lock_no_longer(app, name):
-    def body():
-        raise task.retry(countdown=10, expires=20)
-
-    task = make_task(app, name, body=body)
-    run_message(app, task)
     assert 10 < locks.get(name).ttl <= 20
-    locks.force_release(name)
-
-
-def test_a_task_that_could_not_send_itself_again_keeps_no_lock(app, name):
-    def body():
-        with suppress(Reject):
-            task.retry(kwargs={"no": object()}, throw=False)
-        return "ran"
-
-    task = make_task(app, name, body=body)
-    assert run_message(app, task) == "ran"
-    assert held_by(name) == {}
-
-
-def test_a_task_with_a_limit_that_sent_itself_again_and_returns_keeps_no_lock(app, name, sent):
-    def body():
-        if not sent:
-            task.retry(countdown=0, throw=False)
-            assert run_message(app, task, headers={QUEUE_LOCK: sent[0][QUEUE_LOCK]}) == "ran"
-        return "ran"
-
-    task = make_task(app, name, limit=2, body=body)
-    assert run_message(app, task) == "ran"
-    assert held_by(name) == {}
-
-
-def test_an_eager_retry_that_is_raised_to_the_caller_keeps_no_lock(eager, name):
-    def retry():
-        raise task.retry(countdown=100)
-
-    eager.conf.task_eager_propagates = True
-    task = make_task(eager, name, body=retry)
-    for call in (task.apply, task.apply_async):
-        with pytest.raises(Retry):
-            call()
-        assert held_by(name) == {}
 
 
 @pytest.mark.parametrize("below", [True, False])
@@ -310,27 +217,26 @@ def test_a_retry_that_cannot_be_sent_keeps_no_lock(app, name, below):
     assert locks.get(name) is None
 
 
-class Passing(Task):
-    """A task whose class calls it with a copy of the request, as `Task.__call__` does since
-    Celery 5.5."""
+def test_an_eager_retry_that_is_raised_to_the_caller_keeps_no_lock(eager, name):
+    def retry():
+        raise task.retry(countdown=100)
 
-    def __call__(self, *args, **kwargs):
-        self.push_request(**vars(self.request) | {"args": args, "kwargs": kwargs})
-        try:
-            return self.run(*args, **kwargs)
-        finally:
-            self.pop_request()
+    eager.conf.task_eager_propagates = True
+    task = make_task(eager, name, body=retry)
+    for call in (task.apply, task.apply_async):
+        with pytest.raises(Retry):
+            call()
+        assert held_by(name) == {}
 
 
-@pytest.mark.parametrize("base", [Task, Passing])
 @pytest.mark.parametrize("how", ["replace", "retry"])
-def test_a_task_that_sends_itself_again_keeps_the_queue_lock(app, name, sent, how, base):
+def test_a_task_that_sends_itself_again_keeps_the_queue_lock(app, name, sent, how):
     def again(self, number):
         if how == "replace":
             raise self.replace(self.si(number + 1))
         self.retry(throw=False)
 
-    task = app.task(bind=True, base=base, name=f"tests.{name}")(again)
+    task = app.task(bind=True, name=f"tests.{name}")(again)
     task = single_instance(mode="until_executed", key=name)(task)
     run_message(app, task, 1)
     [headers] = sent
@@ -380,33 +286,21 @@ def test_a_canvas_that_replaces_a_task_can_contain_the_task(app, name, sent, sig
 # Conflicts when the task runs
 
 
-def queued_and_waiting(app, name, **options):
-    """Two tasks with one lock: one of them is queued, the other waits."""
+def test_a_task_is_sent_again_instead_of_waiting_for_a_queued_one(app, name, sent, signals):
+    queued = make_task(app, name)
+    queued.apply_async(task_id="queued")
 
-    def work():
+    @app.task(name=f"tests.waiting.{name}")
+    @single_instance(key=name, on_conflict="wait")
+    def waiting():
         return "ran"
 
-    queued = app.task(name=f"tests.queued.{name}")(work)
-    queued = single_instance(mode="until_executed", key=name, **options)(queued)
-    queued.apply_async(task_id="queued")
-    waiting = single_instance(key=name, on_conflict="wait", **options)(work)
-    return queued, app.task(name=f"tests.waiting.{name}")(waiting)
-
-
-def test_a_task_is_sent_again_instead_of_waiting_for_a_queued_one(app, name, sent, signals):
-    queued, waiting = queued_and_waiting(app, name)
     run_message(app, waiting)
     assert [each["id"] for each in sent] == ["queued", "own"]
     assert (outcomes(name, "own"), signals) == ([], [])
     assert run_message(app, queued, task_id="queued") == "ran"
     headers = {CONFLICTS: sent[1][CONFLICTS], AGAIN: sent[1][AGAIN]}
     assert run_message(app, waiting, headers=headers) == "ran"
-
-
-def test_a_task_does_not_wait_for_a_queued_one_if_there_is_room(app, name, sent):
-    _, waiting = queued_and_waiting(app, name, limit=2)
-    assert run_message(app, waiting) == "ran"
-    assert len(sent) == 1
 
 
 def test_a_retry_after_a_conflict_keeps_the_headers_and_the_tasks_own_retries(app, name, sent):
@@ -427,6 +321,20 @@ def test_a_retry_after_a_conflict_keeps_the_headers_and_the_tasks_own_retries(ap
     assert sent[1][CONFLICTS] == 1_000_001
 
 
+@pytest.mark.parametrize("traced", [False, True])
+def test_a_conflict_is_retried_no_more_often_than_max_retries(app, name, sent, traced):
+    @app.task(name=f"tests.{name}")
+    @single_instance(key=name, on_conflict="retry", max_retries=1)
+    def work(): ...
+
+    with locks.lock(name):
+        assert run_message(app, work, traced=traced).type is Retry
+        [headers] = sent
+        met_again = {CONFLICTS: headers[CONFLICTS]}
+        assert run_message(app, work, headers=met_again, traced=traced).type is AlreadyRunning
+    assert (headers.get("trace"), len(sent)) == ("1" if traced else None, 1)
+
+
 @pytest.mark.parametrize(("acks_late", "error"), [(False, OperationalError), (True, Reject)])
 def test_a_retry_after_a_conflict_that_cannot_be_sent(app, name, acks_late, error, caplog):
     @app.task(base=Unsendable, acks_late=acks_late, name=f"tests.{name}")
@@ -438,47 +346,49 @@ def test_a_retry_after_a_conflict_that_cannot_be_sent(app, name, acks_late, erro
     assert ("reject requeue=True" in caplog.text) is acks_late
 
 
+@pytest.mark.parametrize("traced", [False, True])
+def test_a_duplicate_that_was_sent_completes_without_running(app, name, signals, traced):
+    task = make_task(app, name, body=lambda: pytest.fail("it ran"))
+    assert run_message(app, task, headers={DUPLICATE: "first"}, traced=traced) is None
+    assert signals == [("skipped", "own", "first")]
+
+
+def test_the_headers_of_queue_locks_are_ignored_by_a_task_without_one(app, name):
+    @app.task(name=f"tests.{name}")
+    @single_instance(key=name, on_conflict="retry")
+    def work():
+        return "ran"
+
+    headers = {DUPLICATE: "first", QUEUE_LOCK: "another"}
+    with locks.lock(name):
+        assert run_message(app, work, headers=headers).type is Retry
+    assert run_message(app, work, headers=headers) == "ran"
+
+
 # Redelivered messages
 
-AGAIN_OR_REDELIVERED = pytest.mark.parametrize(
-    "how", [{"redelivered": True}, {"headers": {AGAIN: True}}], ids=str
-)
 
-
-@pytest.fixture
-def make_pair(app, name):
-    """Return a function that makes a task with a limit of two."""
-
-    def make(body, mode, **options):
-        if mode in WHEN_SENT:
-            return make_task(app, name, mode, body=body, limit=2, **options)
-        return app.task(name=f"tests.{name}")(single_instance(key=name, limit=2, **options)(body))
-
-    return make
-
-
-@AGAIN_OR_REDELIVERED
+@pytest.mark.parametrize("how", [{"redelivered": True}, {"headers": {AGAIN: True}}], ids=str)
 @pytest.mark.parametrize("mode", WITH_A_LOCK)
-def test_a_message_does_not_run_twice_at_once(app, name, make_pair, sent, mode, how):
+def test_a_message_does_not_run_twice_at_once_if_the_limit_has_room(app, name, sent, mode, how):
     def body():
         ran.append(1)
         elsewhere(lambda: run_message(app, task, **how))
         return "ran"
 
     ran = []
-    task = make_pair(body, mode)
+    task = make_task(app, name, mode, body=body, limit=2)
     assert run_message(app, task) == "ran"
     assert ran == [1]
     assert [(each["id"], each[AGAIN]) for each in sent] == [("own", True)]
     assert outcomes(name, "own") == ["released"]
 
 
-@AGAIN_OR_REDELIVERED
-def test_a_redelivered_message_does_not_wait_for_its_first_delivery(app, name, sent, how):
+def test_a_redelivered_message_does_not_wait_for_its_first_delivery(app, name, sent):
     def body():
         ran.append(1)
         if len(ran) == 1:
-            seconds.append(start(lambda: run_message(app, task, **how)))
+            seconds.append(start(lambda: run_message(app, task, redelivered=True)))
             wait_until(lambda: sent or locks.get(name).waiters)
         return "ran"
 
@@ -492,26 +402,9 @@ def test_a_redelivered_message_does_not_wait_for_its_first_delivery(app, name, s
     assert [(each["id"], each[AGAIN]) for each in sent] == [("own", True)]
 
 
-def test_a_redelivered_message_that_was_acknowledged_had_not_begun(app, name, signals):
-    """A worker that shuts down gives back the messages that it has only fetched."""
-
-    @app.task(name=f"tests.{name}")
-    @single_instance(key=name, at_least_for=60)
-    def work():
-        return "ran"
-
-    app.backend.store_result("own", "ran", "SUCCESS")  # of an earlier message with that id
-    assert run_message(app, work, redelivered=True) == "ran"
-    assert run_message(app, work, redelivered=True, task_id="duplicate") is None
-    assert [each[:2] for each in signals] == [("skipped", "duplicate")]
-
-
 @pytest.mark.parametrize("mode", WITH_A_LOCK)
-def test_a_redelivered_message_does_not_wait_for_its_own_cooldown(app, name, make_pair, mode):
-    def body():
-        return "ran"
-
-    task = make_pair(body, mode, at_least_for=60)
+def test_a_redelivered_message_does_not_wait_for_its_own_cooldown(app, name, mode):
+    task = make_task(app, name, mode, limit=2, at_least_for=60)
     if mode in WHEN_SENT:
         task.apply_async(task_id="own")
     for _ in range(2):
@@ -530,18 +423,9 @@ class Direct(Task):
         return self.run(*args, **kwargs)
 
 
+@pytest.mark.parametrize("base", [Task, Direct])
 @pytest.mark.parametrize(
-    ("base", "options"),
-    [
-        (Task, {"mode": "until_executing"}),
-        (Task, {"mode": "until_executed"}),
-        (Task, {"mode": "until_and_while_executing"}),
-        (Task, {"on_conflict": "skip"}),
-        (Task, {"on_conflict": "retry"}),
-        (Direct, {"mode": "until_executed"}),
-        (Direct, {"on_conflict": "retry"}),
-    ],
-    ids=str,
+    "options", [*({"mode": mode} for mode in WHEN_SENT), {"on_conflict": "retry"}], ids=str
 )
 def test_a_direct_call_with_other_arguments_is_not_the_message(app, name, sent, options, base):
     def work(number):
@@ -556,8 +440,22 @@ def test_a_direct_call_with_other_arguments_is_not_the_message(app, name, sent, 
     task = decorate(make(work)) if "mode" in options else make(decorate(work))
     with locks.lock(f"{name}:2"):
         result = run_message(app, task, 1, headers={QUEUE_LOCK: f"{name}:1", AGAIN: True})
-    assert result == (1, "refused" if options.get("on_conflict") == "retry" else None)
+    assert result == (1, None if "mode" in options else "refused")
     assert (ran, sent) == ([1], [])
+
+
+def test_a_thread_that_outlives_the_message_does_not_act_for_it(app, name):
+    contexts, ids = [], []
+
+    @single_instance(key=name)
+    def function():
+        contexts.append(copy_context())
+        ids.append(locks.get(name).holder.task_id)
+
+    task = app.task(name=f"tests.{name}")(function)
+    run_message(app, task)
+    elsewhere(lambda: contexts[0].run(task.run))
+    assert ids == ["own", None]
 
 
 # Arguments that differ when the task runs
@@ -632,12 +530,15 @@ def test_hold_on_retry_keeps_the_lock_if_a_decorator_changes_the_arguments(
     assert held_by(name) == ({f"{name}:1": "own"} if kept else {})
 
 
-@pytest.mark.parametrize("options", [{"mode": "until_executed"}, {"hold_on_retry": True}])
-def test_an_eager_task_keeps_no_lock_for_other_arguments(make_paging, eager, name, options):
-    def body(self, pages):
-        return pages if len(pages) == 1 else by_retry(self, pages)
+def test_a_retry_that_is_revoked_releases_the_lock(app, name):
+    @app.task(bind=True, name=f"tests.{name}")
+    @single_instance(key=f"{name}:{{page}}", hold_on_retry=True)
+    def work(self, page):
+        raise self.retry(countdown=100)
 
-    assert make_paging(body, **options).delay([1, 2, 3]).get() == [3]
+    assert run_message(app, work, 1).type is Retry
+    assert held_by(name) == {f"{name}:1": "own"}
+    revoke(app, work, args=(1,))
     assert held_by(name) == {}
 
 
@@ -671,8 +572,7 @@ class WithUser(Task):
         return self.run(*args, **kwargs)  # by Task.__call__ Celery 5.4 loses the message
 
 
-@pytest.mark.parametrize("by", ["header", "arguments"])
-def test_an_argument_that_the_class_adds_does_not_change_the_lock(app, name, sent, by):
+def test_an_argument_that_the_class_adds_does_not_change_the_lock(app, name, sent):
     def work(self, number):
         raise self.retry(countdown=0)
 
@@ -681,102 +581,5 @@ def test_an_argument_that_the_class_adds_does_not_change_the_lock(app, name, sen
     run_message(app, task, 1, kwargs={"_user": 7})
     assert held_by(name) == {f"{name}:1": "own"}
     assert sent[0][QUEUE_LOCK] == f"{name}:1"
-    args, headers = ((1,), None) if by == "arguments" else ((2,), {QUEUE_LOCK: f"{name}:1"})
-    revoke(app, task, args=args, kwargs={"_user": 7}, headers=headers)
+    revoke(app, task, args=(1,), kwargs={"_user": 7})
     assert held_by(name) == {}
-
-
-# Headers that hide others: software that traces tasks adds a header with the name "headers"
-
-
-@pytest.mark.parametrize("traced", [False, True])
-def test_a_duplicate_that_was_sent_completes_without_running(app, name, signals, traced):
-    task = make_task(app, name, body=lambda: pytest.fail("it ran"))
-    assert run_message(app, task, headers={DUPLICATE: "first"}, traced=traced) is None
-    assert signals == [("skipped", "own", "first")]
-
-
-def test_the_header_of_a_duplicate_is_ignored_by_a_task_without_a_queue_lock(app, name):
-    @app.task(name=f"tests.{name}")
-    @single_instance(key=name, on_conflict="retry")
-    def work():
-        return "ran"
-
-    with locks.lock(name):
-        assert run_message(app, work, headers={DUPLICATE: "first"}).type is Retry
-    assert run_message(app, work, headers={DUPLICATE: "first"}) == "ran"
-
-
-def test_a_traced_task_is_retried_no_more_often_than_max_retries(app, name, sent):
-    @app.task(name=f"tests.{name}")
-    @single_instance(key=name, on_conflict="retry", max_retries=1)
-    def work(): ...
-
-    with locks.lock(name):
-        assert run_message(app, work, traced=True).type is Retry
-        [headers] = sent
-        met_again = {CONFLICTS: headers[CONFLICTS]}
-        assert run_message(app, work, headers=met_again, traced=True).type is AlreadyRunning
-    assert (headers["trace"], len(sent)) == ("1", 1)
-
-
-def test_a_traced_message_that_is_revoked_releases_its_queue_lock(app, name):
-    def work(page): ...
-
-    made = app.task(name=f"tests.{name}")(work)
-    task = single_instance(mode="until_executed", key=lambda page: f"{name}:{page}")(made)
-    task.apply_async((1,), task_id="own")
-    revoke(app, task, args=(2,), **{QUEUE_LOCK: f"{name}:1", "headers": {"trace": "1"}})
-    assert held_by(name) == {}
-
-
-@pytest.mark.parametrize("traced", [False, True])
-def test_a_retry_that_is_revoked_releases_the_lock(app, name, traced):
-    @app.task(bind=True, name=f"tests.{name}")
-    @single_instance(key=f"{name}:{{page}}", hold_on_retry=True)
-    def work(self, page):
-        raise self.retry(countdown=100)
-
-    task = app.tasks[work.name]
-    if traced:
-        run = task.run
-        task.run = functools.wraps(run)(lambda *args, **kwargs: run(*args, **kwargs))
-    assert run_message(app, task, 1).type is Retry
-    assert held_by(name) == {f"{name}:1": "own"}
-    revoke(app, task, args=(1,))
-    assert held_by(name) == {}
-
-
-def test_a_call_of_another_task_in_a_receiver_is_not_for_the_message(app, name):
-    @single_instance(key=name)
-    def function():
-        return "ran"
-
-    @app.task(name=f"tests.other.{name}")
-    def other():
-        return function()
-
-    task = app.task(name=f"tests.{name}", acks_late=True)(function)
-    results = []
-
-    def call_other(sender, **_):
-        if sender.name == task.name:
-            results.append(other.apply().result)
-
-    with listening(task_success, call_other):
-        run_message(app, task, redelivered=True)
-    assert results == ["ran"]
-
-
-def test_a_thread_that_outlives_the_message_does_not_act_for_it(app, name):
-    contexts, ids = [], []
-
-    @single_instance(key=name)
-    def function():
-        contexts.append(copy_context())
-        ids.append(locks.get(name).holder.task_id)
-
-    task = app.task(name=f"tests.{name}")(function)
-    run_message(app, task)
-    elsewhere(lambda: contexts[0].run(task.run))
-    assert ids == ["own", None]

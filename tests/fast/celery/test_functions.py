@@ -11,7 +11,7 @@ from django_redislock.celery import current_lock
 from django_redislock.signals import task_skipped
 from tests.lock_tools import listening, start, waiting
 
-from .tools import held_by, logged, make_task, run_message
+from .tools import held_by, logged
 
 
 def at_once(*coroutines):
@@ -21,79 +21,51 @@ def at_once(*coroutines):
     return asyncio.run(run())
 
 
-def refused_while_one_runs(*works):
-    """Call the functions at the same time. Those that run end when another call has ended."""
-
-    async def run():
-        may_end = asyncio.Event()
-        for work in works:
-            work.may_end = may_end
-        calls = [asyncio.ensure_future(work(1)) for work in works]
-        await asyncio.wait(calls, return_when=asyncio.FIRST_COMPLETED)
-        may_end.set()
-        return await asyncio.gather(*calls, return_exceptions=True)
-
-    return asyncio.run(run())
-
-
 class TestCoroutineFunction:
-    @pytest.fixture
-    def make(self, name):
-        """Return a function that makes a coroutine function which notes how many run."""
+    def test_it_is_a_coroutine_function_and_releases_its_lock(self, name):
+        @single_instance(key=f"{name}:{{number}}")
+        async def work(number):
+            assert current_lock().name == f"{name}:{number}"
+            return number
 
-        def make(**options):
-            @single_instance(key=f"{name}:{{number}}", **options)
-            async def work(number):
-                running.append(number)
-                most.append(len(running))
-                assert current_lock().name == f"{name}:{number}"
-                if work.may_end:
-                    await work.may_end.wait()
-                else:
-                    await asyncio.sleep(0.05)
-                running.remove(number)
-                return number
-
-            running, most = [], []
-            work.most = most
-            work.may_end = None
-            return work
-
-        return make
-
-    def test_it_is_a_coroutine_function_and_releases_its_lock(self, make, name):
-        work = make()
         assert asyncio.iscoroutinefunction(work)
         assert at_once(work(1), work(number=2)) == [1, 2]
         assert held_by(name) == {}
         assert current_lock() is None
 
-    def test_a_duplicate_is_skipped(self, make, caplog):
-        work = make()
-        assert sorted(refused_while_one_runs(work, work), key=str) == [1, None]
+    def test_a_duplicate_is_skipped_or_raises(self, name, caplog):
+        async def listen(**about): ...
+
+        @single_instance(key=name)
+        async def work():
+            with listening(task_skipped, listen):  # an async receiver cannot break a skip
+                assert await work_again() is None
+            for on_conflict in ("raise", "retry"):
+                with pytest.raises(AlreadyRunning) as caught:
+                    await single_instance(key=name, on_conflict=on_conflict)(body)()
+                assert caught.value.held_by
+            return "ran"
+
+        async def body():
+            pytest.fail("it ran")
+
+        work_again = single_instance(key=name)(body)
+        assert asyncio.run(work()) == "ran"
         process = f"{socket.gethostname()}:{os.getpid()}"
         assert len(logged(caplog, "Call skipped: task=", process)) == 1
-
-    @pytest.mark.parametrize("on_conflict", ["raise", "retry"])
-    def test_a_duplicate_raises(self, make, on_conflict):
-        work = make(on_conflict=on_conflict)
-        results = refused_while_one_runs(work, work)
-        (error,) = (each for each in results if each != 1)
-        assert isinstance(error, AlreadyRunning)
-        assert error.held_by
-
-    def test_a_duplicate_waits(self, make):
-        work = make(on_conflict="wait")
-        assert at_once(work(1), work(1), work(1)) == [1, 1, 1]
-        assert max(work.most) == 1
-
-    def test_a_coroutine_function_as_receiver_does_not_break_a_skip(self, make, caplog):
-        async def listen(**about):
-            pass
-
-        with listening(task_skipped, listen):
-            assert sorted(refused_while_one_runs(make(), make()), key=str) == [1, None]
         assert "Signal not sent" in caplog.text
+
+    def test_a_duplicate_waits(self, name):
+        @single_instance(key=name, on_conflict="wait")
+        async def work():
+            running.append(1)
+            await asyncio.sleep(0)
+            most.append(len(running))
+            running.pop()
+
+        running, most = [], []
+        at_once(work(), work(), work())
+        assert most == [1, 1, 1]
 
     def test_a_task_that_outlives_the_function_is_not_inside(self, name):
         async def follow_up():
@@ -150,41 +122,21 @@ class TestCoroutineFunction:
 
 class TestCallableLimit:
     def test_each_name_has_its_own_limit(self, name):
-        @single_instance(
-            key=f"{name}:{{plan}}",
-            limit=lambda plan, hold=(): {"basic": 1, "gold": 2}[plan],
-            on_conflict="raise",
-        )
-        def work(plan, hold=()):
-            return [elsewhere(each) for each in hold]
+        limits = {"basic": 1, "gold": 2}
 
-        def elsewhere(hold):
-            return start(lambda: work("gold" if hold is None else "basic", hold or ())).exception(
-                60
-            )
+        @single_instance(key=f"{name}:{{plan}}", limit=lambda plan: limits[plan])
+        def work(plan):
+            inner = start(single_instance(key=f"{name}:{plan}", limit=limits[plan])(lambda: "ran"))
+            return inner.result(60)
 
-        assert work("gold", [None]) == [None]
-        (error,) = work("basic", [()])
-        assert isinstance(error, AlreadyRunning)
+        assert work("gold") == "ran"
+        assert work("basic") is None
         assert held_by(name) == {}
 
-    @pytest.mark.parametrize("mode", ["until_executing", "until_executed"])
-    def test_it_limits_how_many_are_queued(self, app, name, mode):
-        task = make_task(app, name, mode, limit=lambda slots: slots)
-        first, second, third = (task.delay(2) for _ in range(3))
-        assert first.id != second.id
-        assert third.id in (first.id, second.id)
-        assert run_message(app, task, 2, task_id=first.id) == "ran"
-        assert list(held_by(name)) == [name]
-
-    @pytest.mark.parametrize(
-        ("limit", "kind"), [(0, ValueError), ("3", TypeError), (None, TypeError)]
-    )
+    @pytest.mark.parametrize(("limit", "kind"), [(0, ValueError), (None, TypeError)])
     def test_an_invalid_result_is_an_error_that_names_it(self, limit, kind):
         work = single_instance(limit=lambda number: limit)(lambda number: number)
-        with pytest.raises(
-            (TypeError, ValueError), match=f"the result of limit must be .*{limit!r}"
-        ):
+        with pytest.raises(kind, match=f"the result of limit must be .*{limit!r}"):
             work(1)
         assert locks.count() == 0
 

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from contextlib import nullcontext
 from uuid import uuid4
 
 import pytest
@@ -80,28 +81,38 @@ def test_its_lock_is_released_and_looked_for_a_while_longer(own, execute, monito
     execute(body)
 
 
-def test_the_release_is_tried_again_until_the_lease_has_expired(
-    own, own_server, execute, monitor, moving_clock, caplog
+@pytest.mark.parametrize("error", ["hangs", "no alias"])
+def test_the_release_is_tried_again_and_logged_once(
+    settings, own, own_server, execute, monitor, moving_clock, caplog, error
 ):
-    def succeed():
-        with hanging(own_server):
-            monitor.check()
-            moving_clock.pass_time(1)
-            monitor.check()
+    caches = settings.CACHES
+
+    def body():
+        if error == "no alias":
+            settings.CACHES = {"default": caches["default"]}
+        with hanging(own_server) if error == "hangs" else nullcontext():
+            for _ in range(2):
+                monitor.check()
+                moving_clock.pass_time(1)
+        settings.CACHES = caches
         [text] = [text for text in caplog.messages if "not yet released for dead" in text]
         assert f"name={NAME!r}" in text
         wait_until(lambda: monitor.check() or own.get(NAME) is None)
 
-    def give_up():
+    execute(body)
+
+
+def test_the_release_is_not_tried_for_longer_than_the_lease(
+    own_server, execute, monitor, moving_clock
+):
+    def body():
         with hanging(own_server):
             monitor.check()
             moving_clock.pass_time(31)
             monitor.check()
         assert not monitor.dead
 
-    execute(succeed)
-    monitor.dead.clear()
-    execute(give_up)
+    execute(body)
 
 
 def test_a_cooldown_outlives_the_process(own, execute, monitor, caplog):
@@ -132,25 +143,6 @@ def test_the_queue_lock_of_a_message_that_the_process_sent_is_left(own, execute,
         assert [each.holder.task_id for each in own.get(NAME).holders] == ["other"]
 
     execute(body, limit=2)
-
-
-def test_another_error_is_logged_once_and_the_release_is_tried_again(
-    settings, own, execute, monitor, moving_clock, caplog
-):
-    caches = settings.CACHES
-
-    def body():
-        settings.CACHES = {alias: caches[alias] for alias in ("default",)}
-        for _ in range(3):
-            monitor.check()
-            moving_clock.pass_time(1)
-        settings.CACHES = caches
-        [text] = [text for text in caplog.messages if "not yet released for dead" in text]
-        assert "own" in text
-        monitor.check()
-        assert own.get(NAME) is None
-
-    execute(body)
 
 
 def shown():

@@ -1,12 +1,11 @@
 """Tasks with `on_conflict="queue"`, sent by this process. `tests/full/workers` uses workers."""
 
+from contextlib import nullcontext
 from datetime import UTC, datetime
 from functools import partial
 
 import pytest
-from celery import Task
 from celery.exceptions import Retry
-from django.db import transaction
 from kombu import Queue
 from kombu.exceptions import OperationalError
 
@@ -18,7 +17,7 @@ from django_redislock.lock_types.stored_task import Outbox
 from django_redislock.tasks.single import queue_lock_token
 from tests.tools import wait_until
 
-from .tools import Unsendable, held_by, make_task, run_message
+from .tools import held_by, make_task, run_message
 
 ORDERED = {"mode": "until_executed", "on_conflict": "queue"}
 
@@ -68,29 +67,19 @@ def test_a_message_keeps_all_that_celery_puts_into_it(app, name):
     task = make_task(app, name, **ORDERED)
     task.delay()
     options = {"headers": {"tenant": "blue"}, "priority": 7, "serializer": "pickle"}
-    task.apply_async((1, {2, 3}), {"four": 5}, link=task.si(), shadow="shown", **options)
+    options |= {"link": task.si(), "shadow": "shown", "countdown": 100}
+    called = datetime.now(UTC)
+    task.apply_async((1, {2, 3}), {"four": 5}, **options)
     [first] = delivered(app)
     end(app, task, first)
     [message] = delivered(app)
+    eta = datetime.fromisoformat(message.headers["eta"])
+    assert 100 <= (eta - called).total_seconds() < 160  # it counts from the call
     assert b"four" in bytes(message.body)
     assert message.content_type == "application/x-python-serialize"
     assert message.headers["tenant"] == "blue"
     assert message.headers["shadow"] == "shown"
     assert message.properties["priority"] == 7
-    end(app, task, message)
-
-
-def test_a_countdown_counts_from_the_call(app, name):
-    task = make_task(app, name, **ORDERED)
-    task.delay()
-    called = datetime.now(UTC)
-    task.apply_async(countdown=100)
-    [first] = delivered(app)
-    end(app, task, first)
-    [second] = delivered(app)
-    eta = datetime.fromisoformat(second.headers["eta"])
-    assert 100 <= (eta - called).total_seconds() < 160
-    end(app, task, second)
 
 
 def test_max_queued_refuses_one_more(app, name):
@@ -114,27 +103,17 @@ def test_a_task_can_send_its_own_next_run(app, name):
     assert ids_of(delivered(app)) == [following]
 
 
-def test_a_task_that_has_ended_keeps_no_other_waiting(app, name):
-    task = make_task(app, name, **ORDERED)
-    first = task.delay()
-    assert ids_of(delivered(app)) == [first.id]
-    app.backend.store_result(first.id, None, "SUCCESS")
-    second = task.delay()
-    [message] = delivered(app)
-    assert message.headers["id"] == second.id
-    assert held_by(name) == {name: second.id}
-    assert end(app, task, message) == "ran"
-
-
-def test_a_full_queue_behind_a_task_that_has_ended_goes_on(app, name):
+@pytest.mark.parametrize("is_full", [False, True])
+def test_a_task_that_has_ended_keeps_no_other_waiting(app, name, is_full):
     task = make_task(app, name, max_queued=1, **ORDERED)
-    first, second = task.delay(), task.delay()
+    results = [task.delay() for _ in range(2 if is_full else 1)]
     delivered(app)
-    app.backend.store_result(first.id, None, "FAILURE")
-    with pytest.raises(AlreadyRunning):
-        task.delay()
+    app.backend.store_result(results[0].id, None, "FAILURE")
+    with pytest.raises(AlreadyRunning) if is_full else nullcontext():
+        results.append(task.delay())
     [message] = delivered(app)
-    assert message.headers["id"] == second.id
+    assert message.headers["id"] == results[1].id
+    assert held_by(name) == {name: results[1].id}
     assert end(app, task, message) == "ran"
 
 
@@ -161,42 +140,12 @@ def test_a_message_that_cannot_be_sent_leaves_nothing(app, name, monkeypatch):
     assert ids_of(delivered(app)) == [result.id]
 
 
-def test_a_task_class_that_sends_nothing_stores_nothing(app, name):
-    task = make_task(app, name, task={"base": Unsendable}, **ORDERED)
-    with pytest.raises(OperationalError):
-        task.delay()
-    assert held_by(name) == {}
-
-
-class Deferring(Task):
-    """A task whose class sends its messages when the transaction is committed."""
-
-    def apply_async(self, *args, **options):
-        transaction.on_commit(partial(super().apply_async, *args, **options))
-
-
-@pytest.mark.django_db(transaction=True)
-def test_a_message_is_stored_when_its_class_sends_it(app, name):
-    task = make_task(app, name, task={"base": Deferring}, **ORDERED)
-    with transaction.atomic():
-        task.delay()
-        assert held_by(name) == {}
-    [message] = delivered(app)
-    assert held_by(name) == {name: message.headers["id"]}
-
-
-def test_an_eager_task_runs_in_the_caller(eager, name):
+@pytest.mark.parametrize("call", ["__call__", "delay"])
+def test_where_there_is_no_broker_a_conflict_raises(eager, name, call):
     task = make_task(eager, name, **ORDERED)
-    assert task.delay().get() == "ran"
     with locks.lock(name), pytest.raises(AlreadyRunning):
-        task.delay()
+        getattr(task, call)()
     assert held_by(name) == {}
-
-
-def test_a_direct_call_raises_if_the_lock_is_not_free(app, name):
-    task = make_task(app, name, **ORDERED)
-    with locks.lock(name), pytest.raises(AlreadyRunning):
-        task()
     assert task() == "ran"
 
 
@@ -221,28 +170,19 @@ def test_a_second_copy_of_a_message_that_has_succeeded_is_ignored(app, name):
     assert held_by(name) == {}
 
 
-@pytest.fixture
-def two_and_a_change(app, name, redis_server):
-    """A task and the next one, whose record another program has changed."""
-
-    def change(before, after):
-        task = make_task(app, name, **ORDERED)
-        first, second = task.delay(), task.delay()
-        [key] = redis_server.scan_iter("*:inbox:outbox:messages")
-        token = queue_lock_token(second.id)
-        record = redis_server.hget(key, token)
-        assert before in record
-        redis_server.hset(key, token, record.replace(before, after))
-        [message] = delivered(app)
-        assert message.headers["id"] == first.id
-        end(app, task, message)
-        assert delivered(app) == []
-
-    return change
-
-
-def test_a_forged_message_is_not_sent(two_and_a_change, name, caplog):
-    two_and_a_change('"task": "tests.', '"task": "other.')
+def test_a_forged_message_is_not_sent(app, name, redis_server, caplog):
+    task = make_task(app, name, **ORDERED)
+    first, second = task.delay(), task.delay()
+    [key] = redis_server.scan_iter("*:inbox:outbox:messages")
+    token = queue_lock_token(second.id)
+    record = redis_server.hget(key, token)
+    forged = record.replace('"task": "tests.', '"task": "other.')
+    assert forged != record
+    redis_server.hset(key, token, forged)
+    [message] = delivered(app)
+    assert message.headers["id"] == first.id
+    end(app, task, message)
+    assert delivered(app) == []
     assert "Stored message dropped, no valid signature" in caplog.text
 
 

@@ -12,19 +12,15 @@ from .tools import WHEN_SENT, elsewhere, held_by, make_task, outcomes, run_messa
 
 
 @pytest.mark.parametrize("mode", WHEN_SENT)
-@pytest.mark.parametrize("typing", [True, False])
-def test_wrong_arguments_are_refused_while_a_duplicate_is_queued(app, name, sent, mode, typing):
+def test_wrong_arguments_are_refused_while_a_duplicate_is_queued(app, name, sent, mode):
     @single_instance(mode=mode, key=name)
-    @app.task(name=f"tests.{name}", typing=typing)
+    @app.task(name=f"tests.{name}")
     def task(a, b=1): ...
 
     task.delay(1)
-    if typing:
-        for wrong in ((), (1, 2, 3)):
-            with pytest.raises(TypeError):
-                task.delay(*wrong)
-    else:
-        task.delay(1, 2, 3)
+    for wrong in ((), (1, 2, 3)):
+        with pytest.raises(TypeError):
+            task.delay(*wrong)
     assert len(sent) == 1
 
 
@@ -68,21 +64,10 @@ def test_another_task_with_the_same_lock_is_no_duplicate(
     assert held_by(name) == {}
 
 
-def test_a_task_that_meets_another_task_runs_later(app, name, sent, signals):
-    refund = other_task(app, name)
-
-    def body():
-        assert elsewhere(lambda: run_message(app, refund, task_id="refund")).type is Retry
-        return "ran"
-
-    assert run_message(app, make_task(app, name, body=body)) == "ran"
-    assert [each["id"] for each in sent] == ["refund"]
-    assert signals == []
-    assert outcomes(name, "refund") == ["refused"]
-
-
 @pytest.mark.parametrize("options", [{}, {"limit": 1}])
-def test_only_a_duplicate_is_recorded_as_skipped(app, name, options):
+def test_only_a_duplicate_is_recorded_as_skipped_and_another_task_runs_later(
+    app, name, sent, signals, options
+):
     def body():
         elsewhere(lambda: run_message(app, refund, task_id="refund"))
         elsewhere(lambda: run_message(app, task, task_id="duplicate"))
@@ -91,9 +76,11 @@ def test_only_a_duplicate_is_recorded_as_skipped(app, name, options):
     refund = other_task(app, name, **options)
     task = make_task(app, name, "while_executing", body=body, **options)
     run_message(app, task, task_id="running")
+    assert [each["id"] for each in sent] == ["refund", "running"]
     assert outcomes(name, "refund") == ["refused"]
     assert outcomes(name, "duplicate") == ["skipped"]
     assert "skipped" not in outcomes(name, "running")
+    assert signals == [("skipped", "duplicate", "running")]
 
 
 def test_a_call_that_another_task_makes_skip_is_reported_once(app, name, caplog):
@@ -103,24 +90,6 @@ def test_a_call_that_another_task_makes_skip_is_reported_once(app, name, caplog)
         assert run_message(app, charge) is None
     [text] = [text for text in caplog.messages if "because of another task" in text]
     assert f"task=tests.{name}.other other=tests.{name}" in text
-
-
-def test_a_name_that_cannot_be_made_any_more_is_no_error_if_the_queue_lock_is_known(
-    app, name, sent, caplog
-):
-    rows = [name]
-
-    @single_instance(mode="until_executed", key=lambda: rows[0])
-    @app.task(name=f"tests.{name}")
-    def task(): ...
-
-    task.delay()
-    assert held_by(name)
-    rows.clear()
-    failure = run_message(app, task, headers=sent[0], task_id=sent[0]["id"])
-    assert isinstance(failure.exception, IndexError)
-    assert held_by(name) == {}
-    assert "Queue lock not released" not in caplog.text
 
 
 def test_calls_that_lose_work_are_reported_by_the_system_check(app):
@@ -139,10 +108,6 @@ def test_calls_that_lose_work_are_reported_by_the_system_check(app):
     @app.task
     @single_instance(on_conflict="retry")
     def one_after_the_other(account): ...
-
-    @app.task
-    @single_instance(limit=2)
-    def two_at_a_time(account): ...
 
     [message] = [each for each in check_names() if f"{__name__}.test_calls_that" in each.msg]
     assert message.id == "redislock.W006"

@@ -67,9 +67,3 @@ def takes_a_lock():
     with locks.lock("sample:inner", timeout=5):
         info = locks.get("sample:inner")
         return [info.holder.task_name, info.holder.task_id]
-
-
-@task
-@single_instance
-def calls_itself():
-    return [calls_itself.func(), calls_itself.enqueue().return_value]

@@ -22,21 +22,13 @@ def test_the_holder_shows_the_task_and_the_id_of_its_result() -> None:
         result = each.enqueue(42)
         assert result.return_value == [each.module_path, result.id]
     assert locks.get(SYNC) is None
-
-
-def test_a_lock_inside_a_task_shows_the_task() -> None:
+    result = sample.with_context.enqueue(42)  # the context is not part of the name
+    name = "tests.fast.tasks.sample.with_context:account_id=42"
+    assert result.return_value == [result.id, name]
     result = sample.takes_a_lock.enqueue()
     assert result.return_value == [sample.takes_a_lock.module_path, result.id]
     with locks.lock("sample:outside", timeout=5):
         assert locks.get("sample:outside").holder.task_id is None
-
-
-def test_the_context_is_not_part_of_the_name() -> None:
-    result = sample.with_context.enqueue(42)
-    assert result.return_value == [
-        result.id,
-        "tests.fast.tasks.sample.with_context:account_id=42",
-    ]
 
 
 def test_a_duplicate_is_skipped_and_its_result_says_so(hold, skipped, caplog) -> None:
@@ -50,6 +42,8 @@ def test_a_duplicate_is_skipped_and_its_result_says_so(hold, skipped, caplog) ->
     assert (facts["args"], facts["kwargs"]) == ((42,), {"full": True})
     assert f"Task skipped: task=tests.fast.tasks.sample.sync[{result.id}]" in caplog.text
     assert not was_skipped(sample.sync.enqueue(43))
+    assert sample.sync.func(42) is None
+    assert sample.sync.call(42) is None
 
 
 def test_a_duplicate_of_a_coroutine_function_is_skipped(hold) -> None:
@@ -78,18 +72,6 @@ def test_a_duplicate_fails_with_raise_and_after_it_has_waited(hold, name) -> Non
     assert getattr(sample, name).enqueue(42).return_value
 
 
-def test_a_call_inside_the_task_is_no_task() -> None:
-    direct, enqueued = sample.calls_itself.enqueue().return_value
-    assert direct is None
-    assert SKIPPED in enqueued
-
-
-def test_a_direct_call_is_no_task(hold) -> None:
-    hold(SYNC)
-    assert sample.sync.func(42) is None
-    assert sample.sync.call(42) is None
-
-
 @pytest.mark.parametrize(
     ("options", "named"),
     [
@@ -99,12 +81,9 @@ def test_a_direct_call_is_no_task(hold) -> None:
         ({"mode": "until_and_while_executing"}, "mode='until_and_while_executing'"),
     ],
 )
-def test_above_the_task_decorator_what_cannot_work_is_refused_at_once(options, named) -> None:
+def test_what_cannot_work_is_refused_at_once(options, named) -> None:
     with pytest.raises(ImproperlyConfigured, match=f"single_instance with {named} does not work"):
         single_instance(**options)(sample.takes_a_lock)
-
-
-def test_a_queue_lock_goes_above_the_task_decorator() -> None:
     with pytest.raises(TypeError, match="goes above the task decorator"):
         task(single_instance(mode="until_executed")(sample.holder))
 
