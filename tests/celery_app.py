@@ -8,7 +8,6 @@ from typing import Any
 
 import redis
 from celery import Celery, Task
-from celery.exceptions import SoftTimeLimitExceeded
 from django.dispatch import receiver
 
 from django_redislock import single_instance
@@ -118,16 +117,6 @@ def sends_itself_again(self, run):
     retry = self.retry(countdown=0, throw=False)
     wait_for_go(run)
     raise retry
-
-
-@app.task(bind=True)
-@single_instance(key="long:{run}", timeout=1, on_lost="abort")
-def aborted(self, run):
-    try:
-        return wait(self, run)
-    except SoftTimeLimitExceeded:
-        note(run, "limited")
-        raise
 
 
 LONG = {"key": "long:{run}", "timeout": 60}

@@ -21,7 +21,9 @@ def make(app, name):
     """Return a function that makes a task with these options of Celery."""
 
     def make(**options):
-        return app.task(name=f"tests.{name}", **options)(single_instance(key=name)(lambda: None))
+        def task(): ...
+
+        return app.task(name=f"tests.{name}", **options)(single_instance(key=name)(task))
 
     return make
 

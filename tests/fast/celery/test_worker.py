@@ -49,12 +49,3 @@ def test_the_worker_releases_the_lock_of_a_killed_process(worker, run, name):
     wait_until(lambda: is_free(name), timeout=FREE_WITHIN)
     assert type(outcome(result)).__name__ == "WorkerLostError"
     wait_until(lambda: worker.logged(result.id, "Lock released for dead process"))
-
-
-def test_a_task_that_loses_its_lock_is_aborted(worker, run, name):
-    result = worker.send(tasks.aborted, run.id)
-    pid_of(run)
-    assert locks.force_release(name) == 1
-    assert type(outcome(result)).__name__ == "LockLost"
-    assert result.state == "FAILURE"
-    assert run.notes("limited") == []

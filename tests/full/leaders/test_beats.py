@@ -33,6 +33,12 @@ RECORD = "*}:beat:beat:beats"
 
 LEADS = re.compile(r"Beat leads: .* fence_token=(\d+)")
 
+ENTRIES = {
+    "every second": "beats.second",
+    "every five seconds": "beats.five",
+    "every minute": "beats.minute",
+}
+
 
 class Message(NamedTuple):
     task: str
@@ -44,19 +50,18 @@ class Beats:
     """The processes, and the messages that they sent."""
 
     def __init__(self, server: EmbeddedServer, folder: Path, scheduler: str, **env: str) -> None:
+        self.server = server
         self.scheduler = scheduler
         self.folder = folder
-        self.env = {
-            "DJANGO_SETTINGS_MODULE": "tests.settings",
-            "REDIS_URL": server.url,
-            **env,
-        }
+        self.env = {"DJANGO_SETTINGS_MODULE": "tests.settings", "REDIS_URL": server.url, **env}
         self.processes: dict[int, subprocess.Popen[bytes]] = {}
         self.logs: dict[int, Path] = {}
+        self.killed: list[int] = []
         self.locks = redis.Redis.from_url(server.url, decode_responses=True)
         self.broker = redis.Redis.from_url(f"{server.url[:-1]}1", decode_responses=True)
 
     def start(self, program: str = "beat", *arguments: str) -> int:
+        """Start a beat, and return its pid once it leads or stands by."""
         log = self.folder / f"{time.monotonic_ns()}.log"
         with log.open("w") as out:
             process = subprocess.Popen(
@@ -73,10 +78,8 @@ class Beats:
             )
         self.processes[process.pid] = process
         self.logs[process.pid] = log
+        wait_until(lambda: re.search("Beat (leads|stands by)", log.read_text()))
         return process.pid
-
-    def wait_until_it_stands(self, pid: int) -> None:
-        wait_until(lambda: re.search("Beat (leads|stands by)", self.logs[pid].read_text()))
 
     def leader(self) -> int:
         """The pid of the leader, once there is one that lives."""
@@ -95,6 +98,7 @@ class Beats:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(pid, signal.SIGKILL)
         process.wait()
+        self.killed.append(pid)
 
     def terminate(self, pid: int) -> int:
         process = self.processes.pop(pid)
@@ -113,13 +117,18 @@ class Beats:
         """The task ids of its messages."""
         return [each.id for each in self.messages() if each.task == task]
 
-    def record(self) -> dict[str, Run]:
-        keys = list(self.locks.scan_iter(RECORD))
-        fields = self.locks.hgetall(keys[0]) if keys else {}
+    def wait_for_ticks(self, count: int) -> None:
+        """Wait until so many more were sent."""
+        before = len(self.sent("beats.second"))
+        wait_until(lambda: len(self.sent("beats.second")) >= before + count)
+
+    def runs(self) -> dict[str, int]:
+        """How often each entry ran, as recorded."""
+        [key] = self.locks.scan_iter(RECORD)
+        fields = self.locks.hgetall(key)
+        del fields["fence"]
         return {
-            field.removeprefix("run:"): Run.parse(text)
-            for field, text in fields.items()
-            if field != "fence"
+            field.removeprefix("run:"): Run.parse(text).count for field, text in fields.items()
         }
 
     def close(self) -> None:
@@ -130,8 +139,8 @@ class Beats:
 
 
 @contextlib.contextmanager
-def running(folder: Path, scheduler: str, **env: str) -> Iterator[Beats]:
-    with EmbeddedServer(appendonly="yes") as server:
+def running(folder: Path, scheduler: str = "PersistentScheduler", **env: str) -> Iterator[Beats]:
+    with EmbeddedServer(appendonly="yes", appendfsync="always") as server:
         beats = Beats(server, folder, scheduler, **env)
         try:
             yield beats
@@ -139,78 +148,48 @@ def running(folder: Path, scheduler: str, **env: str) -> Iterator[Beats]:
             beats.close()
 
 
-@pytest.fixture
-def beats(tmp_path):
-    with running(tmp_path, "PersistentScheduler") as beats:
-        yield beats
+def kill_leaders(beats: Beats, between=lambda: None) -> None:
+    """Kill the leader at random times, while ticks are sent."""
+    for _ in range(3):
+        beats.start()
+    for _ in range(KILLS):
+        beats.wait_for_ticks(random.randrange(TICKS // (KILLS + 1)))
+        time.sleep(random.uniform(0, 1))  # any moment between two ticks
+        between()
+        beats.kill(beats.leader())
+        beats.start()
+    wait_until(lambda: len(beats.sent("beats.second")) >= TICKS)
 
 
-def kill_leaders(beats: Beats, between=lambda: None) -> list[int]:
-    """Kill the leader at random times, while ticks are sent. Return the pids of those killed."""
-    killed = []
-    while len(beats.sent("beats.second")) < TICKS:
-        if len(killed) < KILLS:
-            next_kill = len(killed) * TICKS / (KILLS + 1) + random.uniform(0, TICKS / (KILLS + 1))
-            wait_until(lambda count=next_kill: len(beats.sent("beats.second")) >= count)
-            time.sleep(random.uniform(0, 1))  # any moment between two ticks
-            between()
-            leader = beats.leader()
-            beats.kill(leader)
-            killed.append(leader)
-            beats.start()
-        else:
-            count = len(beats.sent("beats.second"))
-            wait_until(lambda count=count: len(beats.sent("beats.second")) > count)
-    return killed
-
-
-def was_unrecorded(messages: list[Message], place: int, killed: list[int]) -> bool:
+def was_unrecorded(beats: Beats, messages: list[Message], place: int) -> bool:
     """Whether a beat was killed after it had sent a message and before it had recorded that.
 
     A beat records each message before it sends the next one, so this can only be its last one.
     """
     sender = messages[place].pid
-    return sender in killed and all(each.pid != sender for each in messages[place + 1 :])
+    return sender in beats.killed and all(each.pid != sender for each in messages[place + 1 :])
 
 
-def assess(beats: Beats, entries: dict[str, str], killed: list[int]) -> None:
+def assess(beats: Beats) -> None:
     """Compare the messages with the record: each run has exactly one task id."""
     beats.terminate(beats.leader())
     for pid in list(beats.processes):
         beats.terminate(pid)
-    record = beats.record()
+    runs = beats.runs()
     messages = beats.messages()
-    for entry, task in entries.items():
-        ids = [each.id for each in messages if each.task == task]
-        twice = [task_id for task_id, times in Counter(ids).items() if times > 1]
-        print(
-            f"  {entry}: {len(ids)} messages, {record[entry].count} runs recorded, "
-            f"{len(twice)} sent twice"
-        )
-        for task_id in twice:
-            senders = [each.pid for each in messages if each.id == task_id]
-            print(f"    {task_id} by {senders}, killed: {[pid in killed for pid in senders]}")
-            places = [n for n, each in enumerate(messages) if each.id == task_id]
+    for entry, task in ENTRIES.items():
+        times = Counter(each.id for each in messages if each.task == task)
+        assert len(times) == runs[entry]
+        for task_id in times:
+            places = [place for place, each in enumerate(messages) if each.id == task_id]
             for place in places[:-1]:
-                assert was_unrecorded(messages, place, killed), task_id
-        # The runs of an entry have one task id each, and none is missing.
-        assert len(set(ids)) == record[entry].count
+                assert was_unrecorded(beats, messages, place), task_id
 
 
-ENTRIES = {
-    "every second": "beats.second",
-    "every five seconds": "beats.five",
-    "every minute": "beats.minute",
-}
-
-
-def test_each_tick_is_sent_once_although_leaders_are_killed(beats):
-    for _ in range(3):
-        beats.wait_until_it_stands(beats.start())
-    began = time.monotonic()
-    killed = kill_leaders(beats)
-    print(f"\n{len(killed)} leaders killed in {time.monotonic() - began:.0f} s")
-    assess(beats, ENTRIES, killed)
+def test_each_tick_is_sent_once_although_leaders_are_killed(tmp_path):
+    with running(tmp_path) as beats:
+        kill_leaders(beats)
+        assess(beats)
 
 
 @pytest.mark.parametrize("die_after", [1, 3])
@@ -220,25 +199,22 @@ def test_only_what_a_killed_leader_had_not_recorded_is_sent_again(tmp_path, die_
     What the next leader sends again can be the message after which that one is killed, too. So
     several leaders in a row can send the same message.
     """
-    with running(tmp_path, "PersistentScheduler", BEATS_DIE_AFTER=str(die_after)) as beats:
-        killed = []
+    with running(tmp_path, BEATS_DIE_AFTER=str(die_after)) as beats:
         for _ in range(3):
-            beats.wait_until_it_stands(beats.start())
-        while len(killed) < 5:
+            beats.start()
+        while len(beats.killed) < 5:
             leader = beats.leader()
             beats.processes.pop(leader).wait(60)
-            killed.append(leader)
+            beats.killed.append(leader)
             beats.start()
-        died_by_itself = killed.copy()
+        died_by_itself = beats.killed.copy()
         beats.env["BEATS_DIE_AFTER"] = "0"
-        beats.wait_until_it_stands(beats.start())
+        beats.start()
         for pid in [*beats.processes][:-1]:
             beats.kill(pid)
-            killed.append(pid)
         count = len(beats.messages())
         wait_until(lambda: len(beats.messages()) > count + 2)
-        print()
-        assess(beats, ENTRIES, killed)
+        assess(beats)
         messages = beats.messages()
         for pid in died_by_itself:
             *recorded, unrecorded = [each for each in messages if each.pid == pid]
@@ -248,58 +224,40 @@ def test_only_what_a_killed_leader_had_not_recorded_is_sent_again(tmp_path, die_
             assert not any(each.id in later for each in recorded)
 
 
-def test_another_beat_leads_at_once_after_sigterm(tmp_path):
-    with running(tmp_path, "PersistentScheduler", BEATS_LEASE="600") as beats:
-        first = beats.start()
-        beats.wait_until_it_stands(first)
+WORKER = ("worker", "-B", "--pool", "prefork", "--concurrency", "1")
+
+
+@pytest.mark.parametrize("program", [("beat",), WORKER], ids=["beat", "worker"])
+def test_another_beat_leads_at_once_after_sigterm(tmp_path, program):
+    with running(tmp_path, BEATS_LEASE="600") as beats:
+        first = beats.start(*program)
         second = beats.start()
-        beats.wait_until_it_stands(second)
-        assert beats.leader() == first
         assert beats.terminate(first) == 0
-        assert beats.leader() == second  # long before the lease of the first one would expire
-
-
-def test_another_beat_leads_after_a_stop_and_the_old_leader_stands_by(beats):
-    first = beats.start()
-    beats.wait_until_it_stands(first)
-    second = beats.start()
-    beats.wait_until_it_stands(second)
-    os.kill(first, signal.SIGSTOP)
-    try:
-        wait_until(lambda: beats.leader() == second)
-    finally:
-        os.kill(first, signal.SIGCONT)
-    wait_until(lambda: "Beat stands by" in beats.logs[first].read_text())
-    assert beats.processes[first].poll() is None
-    ids = beats.sent("beats.second")
-    wait_until(lambda: len(beats.sent("beats.second")) >= len(ids) + 3)
-    assert len(set(beats.sent("beats.second"))) == len(beats.sent("beats.second"))
-
-
-def test_the_beat_of_a_worker_takes_part_and_hands_over(tmp_path):
-    with running(tmp_path, "PersistentScheduler", BEATS_LEASE="600") as beats:
-        worker = beats.start("worker", "-B", "--pool", "prefork", "--concurrency", "1")
-        beats.wait_until_it_stands(worker)
-        second = beats.start()
-        beats.wait_until_it_stands(second)
-        beats.processes[worker].terminate()  # it takes some seconds until its beat is told
         wait_until(lambda: LEADS.search(beats.logs[second].read_text()))
-        beats.terminate(worker)
+
+
+def test_another_beat_leads_after_a_stop_and_the_old_leader_stands_by(tmp_path):
+    with running(tmp_path) as beats:
+        first, second = beats.start(), beats.start()
+        os.kill(first, signal.SIGSTOP)
+        try:
+            wait_until(lambda: beats.leader() == second)
+        finally:
+            os.kill(first, signal.SIGCONT)
+        wait_until(lambda: "Beat stands by" in beats.logs[first].read_text())
+        assert beats.processes[first].poll() is None
+        beats.wait_for_ticks(3)
+        assert len(set(beats.sent("beats.second"))) == len(beats.sent("beats.second"))
 
 
 def test_a_standby_goes_on_after_an_outage(tmp_path):
-    with EmbeddedServer(appendonly="yes", appendfsync="always") as server:
-        beats = Beats(server, tmp_path, "PersistentScheduler")
-        try:
-            for _ in range(2):
-                beats.wait_until_it_stands(beats.start())
-            count = wait_until(lambda: len(beats.sent("beats.second")))
-            server.stop()
-            server.start()
-            wait_until(lambda: len(beats.sent("beats.second")) > count + 2)
-            assert all(process.poll() is None for process in beats.processes.values())
-            beats.kill(beats.leader())
-            count = len(beats.sent("beats.second"))
-            wait_until(lambda: len(beats.sent("beats.second")) > count + 2)
-        finally:
-            beats.close()
+    with running(tmp_path) as beats:
+        for _ in range(2):
+            beats.start()
+        beats.wait_for_ticks(1)
+        beats.server.stop()
+        beats.server.start()
+        beats.wait_for_ticks(3)
+        assert all(process.poll() is None for process in beats.processes.values())
+        beats.kill(beats.leader())
+        beats.wait_for_ticks(3)

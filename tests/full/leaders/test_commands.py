@@ -1,8 +1,6 @@
 """`migrate` as an isolated command in two pods."""
 
-import os
 import sys
-import time
 
 import pytest
 
@@ -10,11 +8,6 @@ from django_redislock import locks
 from tests.commands import Subprocess
 from tests.lock_tools import waiting
 from tests.tools import wait_until
-
-LEASE = 2.0
-
-SLACK = 30
-"""Seconds more for a machine that others use too. Alone, it is less than one."""
 
 MANAGE = [sys.executable, "-m", "django"]
 POD = {"DJANGO_SETTINGS_MODULE": "tests.full.leaders.pods.settings"}
@@ -51,20 +44,7 @@ def test_a_pod_whose_migration_was_killed_does_not_block_the_others(pod, tmp_pat
         wait_until(lambda: list(tmp_path.glob("begun-*")))
         with pod("migrate") as second:
             waiting(locks, "migrate:default", 1)
-            began = time.monotonic()
             first.send("SIGKILL")
             wait_until(lambda: len(list(tmp_path.glob("begun-*"))) == 2)
-            print(f"\nthe next migration began {time.monotonic() - began:.2f} s after SIGKILL")
-            assert time.monotonic() - began < LEASE + SLACK
             (tmp_path / "go").touch()
             assert second.wait() == 0
-
-
-def test_a_migration_that_has_to_wait_too_long_is_an_error(pod, tmp_path):
-    with pod("migrate") as first:
-        wait_until(lambda: list(tmp_path.glob("begun-*")))
-        with pod("migrate", "--wait", "0.1") as second:
-            assert second.wait() == 1
-        assert f"held by {os.uname().nodename}:{first.pid}" in "\n".join(second.complained)
-        (tmp_path / "go").touch()
-        assert first.wait() == 0

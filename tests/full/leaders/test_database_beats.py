@@ -2,14 +2,13 @@
 killed."""
 
 import json
-import time
 from itertools import count
 
 import pytest
 
 from tests.tools import Child
 
-from .test_beats import ENTRIES, assess, kill_leaders, running
+from .test_beats import assess, kill_leaders, running
 
 pytestmark = pytest.mark.timeout(400)
 
@@ -21,28 +20,29 @@ def every(seconds):
     found, _ = IntervalSchedule.objects.get_or_create(every=seconds, period="seconds")
     return found
 
+def add(name, task, **options):
+    PeriodicTask.objects.create(name=name, task=f"beats.{task}", **options)
+
 minutely, _ = CrontabSchedule.objects.get_or_create(minute="*", hour="*")
 PeriodicTask.objects.all().delete()
-PeriodicTask.objects.create(name="every second", task="beats.second", interval=every(1))
-PeriodicTask.objects.create(name="every five seconds", task="beats.five", interval=every(5))
-PeriodicTask.objects.create(name="every minute", task="beats.minute", crontab=minutely)
+add("every second", "second", interval=every(1))
+add("every five seconds", "five", interval=every(5))
+add("every minute", "minute", crontab=minutely)
 say("ready")
 while line := hear():
     what, name = line.split()
     if what == "add":
-        PeriodicTask.objects.create(name=name, task=f"beats.{name}", interval=every(1))
+        add(name, name, interval=every(1))
     elif what == "change":
         task = PeriodicTask.objects.get(name=name)
         task.interval = every(2)
         task.save()
     elif what == "once":
-        PeriodicTask.objects.create(
-            name=name, task=f"beats.{name}", interval=every(1), one_off=True
-        )
+        add(name, name, interval=every(1), one_off=True)
     elif what == "delete":
         PeriodicTask.objects.filter(name=name).delete()
     say("done")
-say(json.dumps(list(PeriodicTask.objects.values_list("name", "enabled"))))
+say(json.dumps(list(PeriodicTask.objects.filter(enabled=True).values_list("name", flat=True))))
 hear()
 """
 """A process that changes the schedule: another one than the beats, as in production."""
@@ -81,16 +81,10 @@ def test_each_tick_is_sent_once_although_the_schedule_changes(tmp_path, environm
         running(tmp_path, "DatabaseScheduler", **environment) as beats,
     ):
         editor.expect("ready")
-        for _ in range(3):
-            beats.wait_until_it_stands(beats.start())
-        began = time.monotonic()
-        killed = kill_leaders(beats, between=change_something)
-        print(f"\n{len(killed)} leaders killed in {time.monotonic() - began:.0f} s")
-        assess(beats, ENTRIES, killed)
+        kill_leaders(beats, between=change_something)
+        assess(beats)
         # Each one-off task was sent, and not again with another task id.
         for task in once:
             assert len(set(beats.sent(task))) == 1, task
-        print(f"  {len(once)} one-off tasks, sent {sum(len(beats.sent(t)) for t in once)} times")
         editor.tell()
-        tasks = dict(json.loads(editor.expect("")))
-        assert not any(enabled for name, enabled in tasks.items() if name.startswith("once"))
+        assert not [name for name in json.loads(editor.expect("")) if name.startswith("once")]

@@ -1,11 +1,8 @@
 """Tasks of `django.tasks` for real workers. The import of the notes also records skipped tasks."""
 
-import os
-
 from django.tasks import task
 
 from django_redislock import single_instance
-from django_redislock.tasks import current_lock
 from tests.celery_app import note, notes, wait_for_go
 
 from .newer import newer  # noqa: F401  a worker of an older release does not import this module
@@ -27,12 +24,6 @@ def skip(run):
 
 
 @task
-@single_instance(key="tasks:{run}", timeout=5, on_conflict="raise")
-def refuse(run):
-    return work(run)
-
-
-@task
 @single_instance(key="tasks:{run}", timeout=5, on_conflict="wait")
 def wait(run):
     return work(run)
@@ -44,23 +35,8 @@ async def async_wait(run):
     return work(run)
 
 
-@task(backend="rq")
-@single_instance(key="tasks:{run}", timeout=5, on_conflict="wait")
-def rq_wait(run):
-    return work(run)
-
-
 @task
-@single_instance(key="tasks:{run}", timeout=2)
-def long(run):
-    """Wait until the test lets the task continue."""
-    note(run, "begin", os.getpid())
-    wait_for_go(run)
-    return current_lock().lost
-
-
-@task
-@single_instance(key="tasks:{run}", timeout=2, on_lost="abort")
+@single_instance(key="tasks:{run}", timeout=5, on_lost="abort")
 def aborted(run):
     note(run, "begin")
     wait_for_go(run)

@@ -55,9 +55,6 @@ class CasesWorker(Worker):
         send = getattr(app.control, command)
         assert send(target, destination=[self.name], reply=True, limit=1, timeout=10)
 
-    def wait_for_log(self, *texts: str) -> None:
-        wait_until(lambda: self.logged(*texts), timeout=60)
-
     def done_with(self, task_id: str, deliveries: int = 1) -> None:
         """Wait until `deliveries` deliveries of a message have ended, and return their ends."""
 
@@ -68,7 +65,7 @@ class CasesWorker(Worker):
             done = sum(any(end in line for end in ENDS) for line in lines)
             return received == done == deliveries + retried
 
-        wait_until(settled, timeout=60)
+        wait_until(settled)
 
 
 class Case:
@@ -164,7 +161,7 @@ class Case:
         return time.monotonic() - since
 
     def state(self, state: str) -> None:
-        wait_until(lambda: self.result.state == state, timeout=60)
+        wait_until(lambda: self.result.state == state)
 
 
 def deliver_again(*results: AsyncResult) -> None:

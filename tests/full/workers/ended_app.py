@@ -1,6 +1,6 @@
-"""A Celery app whose workers can have an older or newer release of the code.
+"""A Celery app of which a worker can have a release of the code with other names of the tasks.
 
-`celery -A tests.full.workers.ended_app worker`. `TESTS_RELEASE` says what the worker knows.
+`celery -A tests.full.workers.ended_app worker`. The variable `TESTS_RELEASE` selects the release.
 """
 
 import os
@@ -8,11 +8,8 @@ from typing import Any
 
 from celery import Celery, Task
 
-from tests.celery_app import notes, wait
-
-RELEASE = os.environ.get("TESTS_RELEASE", "current")
-"""``"current"``, or ``"undecorated"``: without `single_instance`, or ``"renamed"``: the tasks have
-other names."""
+from django_redislock import single_instance
+from tests.celery_app import note, wait
 
 MODES = ("until_executing", "until_executed", "until_and_while_executing")
 
@@ -24,8 +21,7 @@ app.conf.update(worker_prefetch_multiplier=4, task_track_started=True)
 
 
 def work(self: Task, run: str) -> str:
-    with notes() as client:
-        client.rpush(run, f"ran {self.request.id}")
+    note(run, "ran", self.request.id)
     return "ran"
 
 
@@ -41,13 +37,7 @@ def busy(self: Task, run: str) -> str:
 
 tasks: dict[str, Any] = {}
 
-if RELEASE == "undecorated":
-    for mode in MODES:
-        app.task(bind=True, name=f"ended.{mode}")(work)
-else:
-    from django_redislock import single_instance
-
-    suffix = ".renamed" if RELEASE == "renamed" else ""
-    for mode in MODES:
-        made = app.task(bind=True, name=f"ended.{mode}{suffix}")(work)
-        tasks[mode] = single_instance(mode=mode, key="ended:{run}")(made)
+suffix = ".renamed" if os.environ.get("TESTS_RELEASE") == "renamed" else ""
+for mode in MODES:
+    made = app.task(bind=True, name=f"ended.{mode}{suffix}")(work)
+    tasks[mode] = single_instance(mode=mode, key="ended:{run}")(made)

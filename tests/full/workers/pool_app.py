@@ -41,12 +41,6 @@ def waiting(self, run, seconds=0.02):
     return work(self, run, seconds)
 
 
-@app.task(bind=True)
-@single_instance(key="pool:{run}", timeout=60, on_conflict="wait", blocking_timeout=30)
-def riding(self, run):
-    note(run, "begin", self.request.id)
-
-
 @app.task(bind=True, max_retries=0)
 @single_instance(key="pool:{run}", timeout=1, on_conflict="retry", countdown=0.2)
 def patient(self, run, seconds=0.05):

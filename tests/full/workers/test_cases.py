@@ -249,7 +249,7 @@ def test_hard_limit_stuck(case, cell):
     released(case, cell, struck, "failed: `TimeLimitExceeded`", BY_PARENT)
     assert error_of(case) == "TimeLimitExceeded"
     if RUNNING[case.mode]:
-        case.worker.wait_for_log(case.id, "Lock released for dead process")
+        wait_until(lambda: case.worker.logged(case.id, "Lock released for dead process"))
 
 
 def test_killed_child(case, cell):
@@ -259,7 +259,7 @@ def test_killed_child(case, cell):
     released(case, cell, killed, "failed: `WorkerLostError`", BY_PARENT)
     assert error_of(case) == "WorkerLostError"
     if RUNNING[case.mode]:
-        case.worker.wait_for_log(case.id, "Lock released for dead process")
+        wait_until(lambda: case.worker.logged(case.id, "Lock released for dead process"))
 
 
 def test_killed_worker(start_worker, worker, cell, mode):
@@ -282,7 +282,7 @@ def test_warm_shutdown(start_worker, cell, mode):
     with closing(Case(mode, worker)) as case:
         case.start()
         worker.process.terminate()
-        worker.wait_for_log("Warm shutdown")
+        wait_until(lambda: worker.logged("Warm shutdown"))
         assert case.held() == RUNNING[mode]
         began = case.go()
         seconds = case.freed(since=began)

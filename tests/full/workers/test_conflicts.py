@@ -2,7 +2,7 @@
 
 import pytest
 from celery import chain
-from celery.exceptions import SoftTimeLimitExceeded, TaskRevokedError
+from celery.exceptions import TaskRevokedError
 
 from django_redislock import AlreadyRunning, locks
 from tests import celery_app as tasks
@@ -38,13 +38,6 @@ def test_a_soft_time_limit_ends_a_wait(worker, run, running):
     result = worker.send(tasks.impatient, run.id)
     assert "SoftTimeLimitExceeded" in repr(outcome(result))
     assert locks.get(f"long:{run.id}").waiters == 0
-
-
-def test_a_soft_time_limit_is_not_treated_as_a_lost_lock(worker, run):
-    result = worker.send(tasks.aborted, run.id, soft_time_limit=1)
-    assert isinstance(outcome(result), SoftTimeLimitExceeded)
-    assert run.notes("limited") == ["limited"]
-    wait_until(lambda: locks.get(f"long:{run.id}") is None)
 
 
 def test_a_retry_that_conflicts_with_its_own_first_execution_is_not_skipped(worker, run):

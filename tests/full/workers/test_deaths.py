@@ -32,20 +32,6 @@ def test_a_task_that_the_worker_retries_for_a_dead_process_runs(worker, run):
     assert freed(f"long:{run.id}")
 
 
-def test_a_redelivered_task_waits_for_a_later_holder(worker, run):
-    killed = worker.send(tasks.stubborn, run.id)
-    _, pid = begun(run)
-    worker.kill_child(pid, killed.id)
-    with locks.lock(f"long:{run.id}", blocking_timeout=20):
-        met = ("retry:", "AlreadyRunning")
-        wait_until(lambda: len(worker.logged(killed.id, *met)) == 2, timeout=60)
-    begun(run, times=2)
-    run.go()
-    assert outcome(killed) == "ran"
-    assert run.notes("skipped") == []
-    assert freed(f"long:{run.id}")
-
-
 def test_a_waiter_acquires_the_lock_and_keeps_it(worker, run):
     worker.send(tasks.long, run.id)
     killed, pid = begun(run)

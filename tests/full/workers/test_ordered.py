@@ -1,59 +1,29 @@
 """Tasks of one lock run in the order in which they were sent, with real workers."""
 
-import json
 import subprocess
 import sys
 import time
 from collections import defaultdict
-from io import StringIO
 
 import pytest
 from celery import chain, chord, group
 from celery.exceptions import TaskRevokedError
-from django.core.management import call_command
 
 from django_redislock import locks
-from tests.celery_worker import MARKS, Worker, outcome
+from tests.celery_worker import MARKS, outcome, running_worker
 from tests.tools import ROOT, wait_until
 
 from . import ordered_app as tasks
 
 pytestmark = MARKS
 
-
-class OrderedWorker(Worker):
-    """A prefork worker with four pool processes."""
-
-    def __init__(self, folder, **options):
-        super().__init__(folder, app="tests.full.workers.ordered_app", **options)
-
-    def wait_for_log(self, *texts):
-        wait_until(lambda: self.logged(*texts), timeout=60)
-
-    def wait_until_ready(self):
-        outcome(self.send(tasks.ready), timeout=60)
-
-
-@pytest.fixture
-def start_worker(tmp_path):
-    workers = []
-
-    def start(**options):
-        workers.append(OrderedWorker(tmp_path, **options))
-        workers[-1].wait_until_ready()
-        return workers[-1]
-
-    yield start
-    for worker in workers:
-        worker.stop()
+APP = "tests.full.workers.ordered_app"
 
 
 @pytest.fixture(scope="module")
 def worker(tmp_path_factory):
-    worker = OrderedWorker(tmp_path_factory.mktemp("ordered"))
-    worker.wait_until_ready()
-    yield worker
-    worker.stop()
+    with running_worker(tmp_path_factory.mktemp("ordered"), app=APP) as worker:
+        yield worker
 
 
 def begun(run):
@@ -65,67 +35,52 @@ def begun(run):
     return dict(found)
 
 
-def go(run, *numbers):
-    for number in numbers:
-        run._notes.rpush(f"{run.id}:{number}:go", "go")
+def stored(run):
+    return [each.holder.task_id for each in locks.queue(f"ordered:{run.id}:a")]
 
 
-def lock_of(run, customer="a"):
-    return f"ordered:{run.id}:{customer}"
-
-
-def is_free(run, customer="a"):
-    return wait_until(lambda: locks.get(lock_of(run, customer)) is None, timeout=10) or True
-
-
-def send(worker, task, run, *numbers, customer="a", **options):
-    return [worker.send(task, run.id, customer, number, **options) for number in numbers]
+def wait_until_free(run):
+    wait_until(lambda: locks.get(f"ordered:{run.id}:a") is None, timeout=10)
 
 
 def test_a_limit_lets_two_run(worker, run):
     results = [worker.send(tasks.two, run.id, "a", number, 0.02) for number in range(20)]
     assert [outcome(each) for each in results] == [*range(20)]
     assert {text.split()[3] for text in run.notes("begin")} <= {"1", "2"}
-    assert is_free(run)
+    wait_until_free(run)
 
 
-@pytest.mark.parametrize("how", ["retried", "failing"])
-def test_the_next_task_runs_after_any_end(worker, run, how):
-    first, second = [
-        *send(worker, getattr(tasks, how), run, 1),
-        *send(worker, tasks.numbered, run, 2),
-    ]
+@pytest.mark.parametrize(
+    ("task", "state", "expected"),
+    [(tasks.retried, "SUCCESS", [1, 1, 2]), (tasks.failing, "FAILURE", [1, 2])],
+)
+def test_the_next_task_runs_after_any_end(worker, run, task, state, expected):
+    first = worker.send(task, run.id, "a", 1)
+    second = worker.send(tasks.numbered, run.id, "a", 2)
     assert outcome(second) == 2
-    expected = [1, 1, 2] if how == "retried" else [1, 2]
     assert begun(run) == {"a": expected}
-    assert first.state == ("SUCCESS" if how == "retried" else "FAILURE")
-    assert is_free(run)
+    assert first.state == state
+    wait_until_free(run)
 
 
-def test_a_revoked_task_does_not_run_and_the_next_one_does(worker, run):
-    first, second, third = send(worker, tasks.waiting, run, 1, 2, 3)
+def test_revoked_and_expired_tasks_do_not_run_and_the_next_one_does(worker, run):
+    def send(number, **options):
+        return worker.send(tasks.waiting, run.id, "a", number, **options)
+
+    first, revoked, expired, last = send(1), send(2), send(3, expires=0.5), send(4)
+    expires_at = time.monotonic() + 0.5
     run.wait_for("begin")
-    second.revoke()
-    assert isinstance(outcome(second), TaskRevokedError)
-    wait_until(lambda: [each.holder.task_id for each in locks.queue(lock_of(run))] == [third.id])
-    worker.wait_for_log(second.id, "Discarding revoked task")  # before its turn
-    go(run, 1, 3)
-    assert [outcome(each) for each in (first, third)] == [1, 3]
-    assert begun(run) == {"a": [1, 3]}
-    assert is_free(run)
-
-
-def test_an_expired_task_does_not_run_and_the_next_one_does(worker, run):
-    [first] = send(worker, tasks.waiting, run, 1)
-    [second] = send(worker, tasks.waiting, run, 2, expires=0.5)
-    [third] = send(worker, tasks.waiting, run, 3)
-    run.wait_for("begin")
-    began = time.monotonic()
-    wait_until(lambda: time.monotonic() > began + 0.6)
-    go(run, 1, 3)
-    assert isinstance(outcome(second), TaskRevokedError)
-    assert [outcome(each) for each in (first, third)] == [1, 3]
-    assert begun(run) == {"a": [1, 3]}
+    revoked.revoke()
+    assert isinstance(outcome(revoked), TaskRevokedError)
+    wait_until(lambda: worker.logged(revoked.id, "Discarding revoked task"))  # before its turn
+    wait_until(lambda: stored(run) == [expired.id, last.id])
+    wait_until(lambda: time.monotonic() > expires_at)
+    for number in (1, 4):
+        run._notes.rpush(f"{run.id}:{number}:go", "go")
+    assert isinstance(outcome(expired), TaskRevokedError)
+    assert [outcome(each) for each in (first, last)] == [1, 4]
+    assert begun(run) == {"a": [1, 4]}
+    wait_until_free(run)
 
 
 CANVAS = {
@@ -147,20 +102,10 @@ def test_a_canvas_works_as_without_the_option(worker, run, how):
         result = canvas(tasks.collect.s().set(**to))
         assert outcome(result) == [1, 2, 3]
     else:
-        result = canvas.apply_async(**to)
+        canvas.apply_async(**to)
         run.wait_for("end", 3)
     assert begun(run) == {"a": [1, 2, 3]}
-    assert is_free(run)
-
-
-def test_a_killed_pool_process_passes_the_lock_on(worker, run):
-    first, second = send(worker, tasks.waiting, run, 1, 2)
-    [text] = run.wait_for("begin")
-    worker.kill_child(int(text.split()[3]), first.id)
-    worker.wait_for_log(first.id, "Lock released for dead process")
-    run.wait_for("begin", 2)
-    go(run, 2)
-    assert outcome(second) == 2
+    wait_until_free(run)
 
 
 SENDER = """
@@ -173,39 +118,12 @@ for number in range(10):
 """
 
 
-def test_twenty_customers_and_four_senders(start_worker, run):
-    one = start_worker()
-    start_worker(queue=one.queue)
-    command = [sys.executable, "-c", SENDER, run.id, one.queue]
-    senders = [subprocess.Popen([*command, str(each)], cwd=ROOT) for each in range(4)]
-    assert [sender.wait(60) for sender in senders] == [0] * 4
-    wait_until(lambda: len(run.notes("end")) == 200, timeout=60)
+def test_twenty_customers_and_four_senders(worker, tmp_path, run):
+    command = [sys.executable, "-c", SENDER, run.id, worker.queue]
+    with running_worker(tmp_path, app=APP, queue=worker.queue):
+        senders = [subprocess.Popen([*command, str(each)], cwd=ROOT) for each in range(4)]
+        assert [sender.wait(60) for sender in senders] == [0] * 4
+        wait_until(lambda: len(run.notes("end")) == 200)
     assert {text.split()[3] for text in run.notes("begin")} == {"1"}
     assert set(map(tuple, begun(run).values())) == {tuple(range(10))}
     assert len(begun(run)) == 20
-
-
-def locks_command(*arguments):
-    output = StringIO()
-    call_command("locks", *arguments, stdout=output)
-    return output.getvalue()
-
-
-def test_the_command_shows_the_positions_and_releases_an_entry(worker, run):
-    first, second, third = send(worker, tasks.waiting, run, 1, 2, 3)
-    run.wait_for("begin")
-    shown = locks_command("show", lock_of(run))
-    assert "POSITION" in shown
-    rows = [line.split() for line in shown.splitlines() if line[:1].isdigit()]
-    found = [
-        (row[0], task.id in " ".join(row))
-        for row, task in zip(rows[1:3], [second, third], strict=True)
-    ]
-    assert found == [("1", True), ("2", True)]
-    facts = json.loads(locks_command("show", lock_of(run), "--format", "json"))
-    token = facts["queue"][0]["stored_token"]
-    released = locks_command("release", lock_of(run), "--token", token, "--yes")
-    assert second.id in released
-    go(run, 1, 3)
-    assert [outcome(each) for each in (first, third)] == [1, 3]
-    assert begun(run) == {"a": [1, 3]}

@@ -15,6 +15,8 @@ from .test_shutdown import pid_of
 
 pytestmark = [pytest.mark.celery]
 
+APP = "tests.full.workers.pool_app"
+
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory):
@@ -24,16 +26,19 @@ def broker(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def worker(tmp_path_factory, broker):
-    folder = tmp_path_factory.mktemp("worker")
-    with running_worker(folder, app="tests.full.workers.pool_app", broker=broker) as worker:
+    with running_worker(tmp_path_factory.mktemp("worker"), app=APP, broker=broker) as worker:
         yield worker
 
 
-def test_all_tasks_that_retry_run_one_after_the_other(worker, run):
-    results = [worker.send(tasks.patient, run.id) for _ in range(10)]
-    assert {outcome(result, timeout=60) for result in results} == {"ran"}
+def retries_one_after_the_other(worker, run, count):
+    results = [worker.send(tasks.patient, run.id) for _ in range(count)]
+    assert {outcome(result) for result in results} == {"ran"}
     ran = ids_that_ran_one_after_the_other(run.notes())
     assert sorted(ran) == sorted(result.id for result in results)
+
+
+def test_all_tasks_that_retry_run_one_after_the_other(worker, run):
+    retries_one_after_the_other(worker, run, 10)
 
 
 def test_a_task_whose_process_was_killed_is_redelivered_and_runs(worker, run):
@@ -54,8 +59,7 @@ def test_tasks_of_a_quorum_queue_retry_after_a_second_if_the_countdown_is_shorte
 ):
     name = f"quorum-{run.id}"
     environment = {"TESTS_QUORUM_QUEUE": name}
-    options = {"app": "tests.full.workers.pool_app", "environment": environment}
-    worker = Worker(tmp_path, broker=broker, queue=name, **options)
+    worker = Worker(tmp_path, app=APP, broker=broker, queue=name, environment=environment)
     try:
         worker.queue = Queue(
             name,
@@ -63,9 +67,7 @@ def test_tasks_of_a_quorum_queue_retry_after_a_second_if_the_countdown_is_shorte
             routing_key=name,
             queue_arguments={"x-queue-type": "quorum"},
         )
-        results = [worker.send(tasks.patient, run.id) for _ in range(3)]
-        assert {outcome(result, timeout=60) for result in results} == {"ran"}
-        assert len(ids_that_ran_one_after_the_other(run.notes())) == 3
+        retries_one_after_the_other(worker, run, 3)
         assert worker.logged("patient", "retry: Retry in")
         assert not worker.logged("delayed delivery")  # which would be an error of the set-up
     finally:

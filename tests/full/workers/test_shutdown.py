@@ -11,7 +11,6 @@ from tests.celery_worker import freed, outcome, running_worker
 from tests.tools import wait_until
 
 from . import pool_app as tasks
-from .test_pools import ids_that_ran_one_after_the_other
 
 pytestmark = [pytest.mark.celery]
 
@@ -74,23 +73,3 @@ def test_a_process_that_is_killed_in_a_cold_shutdown_leaves_no_lock(start, run):
         worker.process.wait(ENDS_WITHIN)
         assert freed(f"late:{run.id}")
         assert worker.logged(result.id, "Lock released for dead process")
-
-
-def test_sigterm_to_the_whole_group_frees_the_lock(start, run):
-    with start() as worker:
-        worker.send(long, run.id)
-        run.wait_for("begin")
-        os.killpg(worker.process.pid, signal.SIGTERM)
-        worker.process.wait(ENDS_WITHIN)
-    assert freed(f"long:{run.id}")
-
-
-def test_processes_that_run_one_task_each_leave_no_lock(start, run):
-    with start(arguments=["--max-tasks-per-child", "1"]) as worker:
-        results = [worker.send(tasks.waiting, run.id) for _ in range(12)]
-        assert {outcome(result, timeout=60) for result in results} == {"ran"}
-        assert freed(f"pool:{run.id}")
-        assert not worker.logged("Lock released for dead process")
-    ran = ids_that_ran_one_after_the_other(run.notes())
-    assert sorted(ran) == sorted(result.id for result in results)
-    assert len(set(run.notes("pid"))) == len(results)
