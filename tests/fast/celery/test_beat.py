@@ -2,11 +2,9 @@
 
 import logging
 import sys
-from datetime import UTC, datetime, timedelta
-from zoneinfo import ZoneInfo
+from datetime import UTC, datetime
 
 import pytest
-from celery.beat import ScheduleEntry
 from celery.schedules import crontab, schedule
 from django.core.exceptions import ImproperlyConfigured
 from kombu.exceptions import OperationalError
@@ -375,39 +373,6 @@ def test_each_kind_of_schedule_is_continued(make_beat, sent, kind):
     first, second = make_beat(entry=entry), make_beat(entry=entry)
     take_over(first, second)
     assert names(sent) == ["shop.task"]
-
-
-BERLIN = ZoneInfo("Europe/Berlin")
-
-CHANGES = {
-    "to summer": datetime(2026, 3, 29, 1, 0, tzinfo=UTC),
-    "to winter": datetime(2026, 10, 25, 1, 0, tzinfo=UTC),
-}
-
-
-@pytest.mark.parametrize("change", CHANGES)
-@pytest.mark.parametrize("at", [{"hour": 2, "minute": 30}, {"minute": 5}])
-def test_a_change_of_summer_time_is_what_celery_makes_of_it(make_beat, change, at, monkeypatch):
-    app = make_app(timezone="Europe/Berlin")
-    now = CHANGES[change] - timedelta(hours=30)
-    monkeypatch.setattr(app, "now", lambda: now.astimezone(BERLIN))
-    app.conf.beat_schedule = {"entry": {"task": "t", "schedule": crontab(**at, app=app)}}
-    plain = ScheduleEntry("entry", "t", schedule=crontab(**at, app=app), app=app)
-    beat = make_beat(app=app)
-    plain_runs, runs = [], []
-    for _ in range(60 * 4):
-        now += timedelta(minutes=15)
-        if plain.is_due().is_due:
-            plain_runs.append(now)
-            plain = next(plain)
-        # Each time, another leader reads the last run.
-        run = beat.run_of(beat.schedule["entry"])
-        beat.set_last_run(beat.schedule["entry"], Run.parse(run.dump()))
-        if beat.schedule["entry"].is_due().is_due:
-            runs.append(now)
-            beat.reserve(beat.schedule["entry"])
-    assert runs == plain_runs
-    assert runs
 
 
 def test_a_missing_package_is_an_error_that_names_it(monkeypatch):

@@ -2,7 +2,6 @@
 
 import functools
 from contextlib import suppress
-from contextvars import copy_context
 
 import pytest
 from celery import Task, chain, group
@@ -215,18 +214,6 @@ def test_a_retry_that_cannot_be_sent_keeps_no_lock(app, name, below):
     task = make(decorate(fail)) if below else decorate(make(fail))
     run_message(app, task)
     assert locks.get(name) is None
-
-
-def test_an_eager_retry_that_is_raised_to_the_caller_keeps_no_lock(eager, name):
-    def retry():
-        raise task.retry(countdown=100)
-
-    eager.conf.task_eager_propagates = True
-    task = make_task(eager, name, body=retry)
-    for call in (task.apply, task.apply_async):
-        with pytest.raises(Retry):
-            call()
-        assert held_by(name) == {}
 
 
 @pytest.mark.parametrize("how", ["replace", "retry"])
@@ -444,20 +431,6 @@ def test_a_direct_call_with_other_arguments_is_not_the_message(app, name, sent, 
     assert (ran, sent) == ([1], [])
 
 
-def test_a_thread_that_outlives_the_message_does_not_act_for_it(app, name):
-    contexts, ids = [], []
-
-    @single_instance(key=name)
-    def function():
-        contexts.append(copy_context())
-        ids.append(locks.get(name).holder.task_id)
-
-    task = app.task(name=f"tests.{name}")(function)
-    run_message(app, task)
-    elsewhere(lambda: contexts[0].run(task.run))
-    assert ids == ["own", None]
-
-
 # Arguments that differ when the task runs
 
 
@@ -512,22 +485,6 @@ def test_hold_on_retry_keeps_no_lock_for_other_arguments(make_paging, app, name,
     task = make_paging(body, hold_on_retry=True)
     run_message(app, task, [1, 2])
     assert held_by(name) == {}
-
-
-@pytest.mark.parametrize(("retried_with", "kept"), [(None, True), ((2,), False), ((1,), True)])
-def test_hold_on_retry_keeps_the_lock_if_a_decorator_changes_the_arguments(
-    app, name, retried_with, kept
-):
-    @single_instance(key=f"{name}:{{account[number]}}", hold_on_retry=True)
-    def work(self, account):
-        raise self.retry(args=retried_with, countdown=0)
-
-    def looked_up(self, number):
-        return work(self, {"number": number})
-
-    looked_up.__wrapped__ = work
-    run_message(app, app.task(bind=True, name=f"tests.{name}")(looked_up), 1)
-    assert held_by(name) == ({f"{name}:1": "own"} if kept else {})
 
 
 def test_a_retry_that_is_revoked_releases_the_lock(app, name):

@@ -154,7 +154,6 @@ class Candidates:
 
 @pytest.mark.parametrize("mode", ["sync", "async"])
 def test_there_is_one_term_at_a_time_whatever_happens(tmp_path, mode):
-    until = time.monotonic() + SECONDS
     with EmbeddedServer(appendonly="yes", appendfsync="always") as server:
         candidates = Candidates(server, tmp_path / "notes", mode)
         faults = [
@@ -167,6 +166,7 @@ def test_there_is_one_term_at_a_time_whatever_happens(tmp_path, mode):
         try:
             for _ in range(3):
                 candidates.start()
+            until = time.monotonic() + SECONDS
             while time.monotonic() < until:
                 for fault in random.sample(faults, len(faults)):
                     fault()

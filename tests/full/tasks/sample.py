@@ -35,6 +35,13 @@ async def async_wait(run):
     return work(run)
 
 
+@task(backend="rq")
+@single_instance(key="tasks:{run}", timeout=5, on_conflict="wait")
+def rq_wait(run):
+    """Its class is the one of the framework's backport."""
+    return work(run)
+
+
 @task
 @single_instance(key="tasks:{run}", timeout=5, on_lost="abort")
 def aborted(run):

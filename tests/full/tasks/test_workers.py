@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from itertools import product
 
 import psutil
 import pytest
@@ -27,6 +28,7 @@ WORKERS = {
     "single_rq": RQ,
 }
 BACKENDS = ["default", "rq"]
+ON_EACH_BACKEND = [*product(["skip", "wait", "async_wait"], BACKENDS)]
 WITH_QUEUE_LOCKS = ["single", "single_rq"]
 COUNT = 20
 
@@ -148,8 +150,7 @@ def never_two_at_once(notes: list[str]) -> int:
     return len(runs) // 2
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("name", ["skip", "wait", "async_wait"])
+@pytest.mark.parametrize(("name", "backend"), [*ON_EACH_BACKEND, ("rq_wait", "rq")])
 def test_four_workers_never_run_two_at_once(project, run, backend, name) -> None:
     ids = project.enqueue(name, run.id, backend=backend, count=COUNT)
     with project.workers(backend, 4):
