@@ -4,7 +4,6 @@ import time
 import uuid
 from types import SimpleNamespace
 
-import kombu
 import pytest
 from celery import Task
 from celery.signals import task_rejected, task_unknown
@@ -12,7 +11,6 @@ from django.db import transaction
 
 from django_redislock import locks, single_instance
 from django_redislock.celery.message import CACHE, QUEUE_LOCK
-from django_redislock.celery.worker import watch_undecodable
 from django_redislock.testing import EmbeddedServer
 from tests.lock_tools import hanging
 from tests.tools import wait_until
@@ -191,35 +189,6 @@ def test_a_dropped_message_releases_its_queue_lock(app, name, sent, mode, using,
     drop(signal, headers=sent[0])
     assert task.delay().id != first.id
     drop(signal, headers=sent[1])
-
-
-@pytest.mark.parametrize("mode", WHEN_SENT)
-@pytest.mark.filterwarnings("ignore:Exception raised outside body:RuntimeWarning")
-def test_a_message_that_the_pool_process_rejects_releases_its_queue_lock(app, name, sent, mode):
-    task = make_task(app, name, mode)
-    first = task.delay()
-    run_message(app, task, headers=sent[0], kwargs=["no mapping"], task_id=first.id)
-    assert queue_lock(name, mode) is None
-
-
-def test_a_body_that_cannot_be_decompressed_releases_its_queue_lock(app, name, sent):
-    """kombu decompresses it, and has kept the method that Celery's consumer had at first."""
-    make_task(app, name).delay()
-    reported = []
-
-    class Consumer:
-        def on_decode_error(self, message, error):
-            reported.append(error)
-
-    consumer = Consumer()
-    consumer.task_consumer = kombu.Consumer(
-        app.connection_for_read().channel(), on_decode_error=consumer.on_decode_error
-    )
-    watch_undecodable(consumer)
-    message = kombu.Message(b"", headers=sent[0])
-    consumer.task_consumer.on_decode_error(message, KeyError("application/zstd"))
-    assert len(reported) == 1
-    assert queue_lock(name) is None
 
 
 FORGED = [

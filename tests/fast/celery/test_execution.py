@@ -68,14 +68,6 @@ def test_a_replaced_task_does_not_run_after_the_newer_one(app, name, track_start
     assert held_by(name) == {}
 
 
-def test_headers_take_no_lock_from_another_task(app, name):
-    task = make_task(app, name)
-    result = task.delay()
-    other = make_task(app, f"{name}:other")
-    assert run_message(app, other, headers={QUEUE_LOCK: name}) == "ran"
-    assert held_by(name) == {name: result.id}
-
-
 # at_least_for
 
 
