@@ -18,7 +18,6 @@
 #   make peers                   compare this package with others under faults
 #   make bench                   compare the speed of this package with others, also over networks
 #   make scale                   the load that one server carries, and three
-#   make cases                   write the table of task cases from a run of its tests
 #   make screenshots             take the pictures of the admin pages for the docs
 #   make messages                update the translations (needs gettext)
 #   make release                 build and check the files of a release
@@ -46,7 +45,7 @@ CORE := $(CORE),django_redislock/validators.py
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 TOO_OLD := Python 3.11 or newer is needed; name one, as in: make test PYTHON=python3.13
 
-.PHONY: demo gallery test test-all mutants spec faults soak clients cases screenshots messages coverage lint format types docs wheel release peers bench scale waiters clean
+.PHONY: demo gallery test test-all mutants spec faults soak clients screenshots messages coverage lint format types docs wheel release peers bench scale waiters clean
 
 demo: $(VENV)/.test.installed
 	$(BIN)/python -m testproject.demo
@@ -74,11 +73,6 @@ soak: $(VENV)/.test.installed
 
 clients: $(VENV)/.test.installed
 	$(BIN)/python -m tests.full.topologies.clients $(ARGS)
-
-cases: $(VENV)/.test.installed
-	$(BIN)/python -m pytest -n 2 --dist loadgroup -p tests.full.workers.cases_table --cases docs/evidence/results/cases.md \
-		tests/full/workers/test_cases.py $(ARGS)
-	$(BIN)/python -m tests.full.workers.table_of_deliveries
 
 screenshots: $(VENV)/.test.installed
 	$(BIN)/python -m pytest -p tests.full.browser.screenshots --screenshots docs/images \

@@ -1,6 +1,5 @@
 """Helpers of the cases in the table: the worker, and one task in one mode with its lock."""
 
-import time
 import uuid
 from collections.abc import Iterable
 from pathlib import Path
@@ -110,9 +109,8 @@ class Case:
         assert self.held() == RUNNING[self.mode]
         return pid
 
-    def go(self) -> float:
+    def go(self) -> None:
         self.run.go()
-        return time.monotonic()
 
     def ends(self, *, times: int, timeout: float = 20) -> Any:
         """Wait for `times` executions, let the last one continue, and return the outcome."""
@@ -144,21 +142,18 @@ class Case:
             assert holding.holder.task_id == self.id
             yield "queue lock" if holding.token == queue_lock_token(self.id) else "lock"
 
-    def freed(self, since: float | None = None) -> float:
-        """Wait until no lock is held, and return the seconds."""
-        began = time.monotonic() if since is None else since
-        wait_until(lambda: not self.held(), timeout=FREE_WITHIN)
-        return time.monotonic() - began
+    def freed(self) -> None:
+        """Wait until no lock is held."""
+        self.kept(set())
 
     def tokens(self) -> set[str]:
         names = (self.name, f"{self.name}:queued")
         found = [info for name in names if (info := self.manager.get(name))]
         return {holding.token for info in found for holding in info.holders}
 
-    def kept(self, wanted: set[str], since: float) -> float:
-        """Wait until exactly the wanted locks are held, and return the seconds."""
+    def kept(self, wanted: set[str]) -> None:
+        """Wait until exactly the wanted locks are held."""
         wait_until(lambda: self.held() == wanted, timeout=FREE_WITHIN)
-        return time.monotonic() - since
 
     def state(self, state: str) -> None:
         wait_until(lambda: self.result.state == state)

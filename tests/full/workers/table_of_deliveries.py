@@ -1,9 +1,7 @@
 """The table of deliveries in the docs, made from the table in the code.
 
-``python -m tests.full.workers.table_of_deliveries`` writes it into the page.
+``python -m tests.full.workers.table_of_deliveries`` prints it.
 """
-
-from pathlib import Path
 
 from django_redislock.tasks.deliveries import (
     MAY_HAVE_BEGUN,
@@ -14,12 +12,7 @@ from django_redislock.tasks.deliveries import (
     action_at_start,
 )
 from django_redislock.tasks.options import MODES
-from tests.faults.table import markdown, write
-from tests.tools import ROOT
-
-PAGE = ROOT / "docs" / "evidence" / "results" / "cases.md"
-BEGIN = "<!-- deliveries: written by `make cases` -->"
-END = "<!-- deliveries: end -->"
+from tests.faults.table import markdown
 
 DELIVERIES = {
     Delivery.CALLED: "Direct call, `apply()`, or a call inside the holder",
@@ -93,9 +86,5 @@ def text(delivery: Delivery, mode: str, holder: Holder) -> str:
     return words
 
 
-def write_page(page: Path = PAGE) -> None:
-    write(page, table(), BEGIN, END)
-
-
 if __name__ == "__main__":
-    write_page()
+    print(table())
