@@ -116,11 +116,6 @@ def test_a_revoked_message_releases_its_queue_lock_and_no_other(app, name, trace
     assert locks.get(name) is None
 
 
-class Closed(Task):
-    def __call__(self, *args, **kwargs):
-        return "closed"
-
-
 class ClosedBefore(Task):
     error = Ignore("closed")
 
@@ -135,7 +130,6 @@ class Requeued(ClosedBefore):
 @pytest.mark.parametrize(
     ("base", "mode", "kept"),
     [
-        (Closed, "until_executing", False),
         (ClosedBefore, "until_and_while_executing", False),
         (Requeued, "until_executed", True),
     ],
@@ -223,24 +217,6 @@ def test_a_task_that_sends_itself_again_keeps_the_queue_lock(app, name, sent, ho
     assert locks.get(name).token == queue_lock_token("own")
     assert task.delay(1).id == "own"
     assert len(sent) == 1
-
-
-@pytest.mark.parametrize("mode", WHEN_SENT)
-def test_a_task_that_replaces_another_with_the_same_key_takes_over_its_lock(app, name, sent, mode):
-    def give_over(self):
-        raise self.replace(second.si())
-
-    first = app.task(bind=True, name=f"tests.first.{name}")(give_over)
-    first = single_instance(mode="until_executed", key=name)(first)
-    second = make_task(app, name, mode, body=lambda: state_of(name))
-    run_message(app, first)
-    [headers] = sent
-    assert (headers["id"], headers["task"]) == ("own", second.name)
-    assert set(held_by(name).values()) == {"own"}
-    assert locks.get(name).token == queue_lock_token("own")
-    held = None if mode == "until_executing" else "own"
-    assert run_message(app, second, headers={QUEUE_LOCK: headers[QUEUE_LOCK]}) == (held, None)
-    assert held_by(name) == {}
 
 
 @pytest.mark.parametrize("canvas", [chain, group])
@@ -395,18 +371,10 @@ def test_a_redelivered_message_does_not_wait_for_its_own_cooldown(app, name, mod
 # A direct call from inside the body
 
 
-class Direct(Task):
-    """A task whose class calls the body itself."""
-
-    def __call__(self, *args, **kwargs):
-        return self.run(*args, **kwargs)
-
-
-@pytest.mark.parametrize("base", [Task, Direct])
 @pytest.mark.parametrize(
     "options", [*({"mode": mode} for mode in WHEN_SENT), {"on_conflict": "retry"}], ids=str
 )
-def test_a_direct_call_with_other_arguments_is_not_the_message(app, name, sent, options, base):
+def test_a_direct_call_with_other_arguments_is_not_the_message(app, name, sent, options):
     def work(number):
         ran.append(number)
         with suppress(AlreadyRunning):
@@ -414,7 +382,7 @@ def test_a_direct_call_with_other_arguments_is_not_the_message(app, name, sent, 
         return number, "refused"
 
     ran = []
-    make = app.task(base=base, acks_late=True, name=f"tests.{name}")
+    make = app.task(acks_late=True, name=f"tests.{name}")
     decorate = single_instance(key=f"{name}:{{number}}", **options)
     task = decorate(make(work)) if "mode" in options else make(decorate(work))
     with locks.lock(f"{name}:2"):

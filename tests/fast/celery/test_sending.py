@@ -339,10 +339,10 @@ def test_a_lock_of_another_limit_is_a_conflict(name, before, now, is_async):
     assert work() == "ran"
 
 
-# A task that is sent in place of an execution whose process is dead
+# A task that is sent again
 
 
-def test_it_is_sent_although_the_dead_process_still_has_the_lock(app, name, sent):
+def test_one_that_takes_the_place_of_an_execution_whose_process_is_dead_is_sent(app, name, sent):
     def send():
         return task.apply_async(task_id="own", retries=1).id
 
@@ -350,14 +350,6 @@ def test_it_is_sent_although_the_dead_process_still_has_the_lock(app, name, sent
     assert task.apply(task_id="own").get() == "own"
     [headers] = sent
     assert (headers["id"], headers[AGAIN], QUEUE_LOCK in headers) == ("own", True, False)
-
-
-def test_it_keeps_the_queue_lock_of_a_process_that_died_before_it_began(app, name, sent):
-    task = make_task(app, name)
-    task.apply_async(task_id="own")
-    task.apply_async(task_id="own", retries=1)
-    assert [headers[QUEUE_LOCK] for headers in sent] == [name, name]
-    assert held_by(name) == {name: "own"}
 
 
 @pytest.mark.parametrize("expected", [True, False])
