@@ -258,12 +258,12 @@ def test_a_task_is_sent_again_instead_of_waiting_for_a_queued_one(app, name, sen
     assert run_message(app, waiting, headers=headers) == "ran"
 
 
-def test_a_retry_after_a_conflict_keeps_the_headers_and_the_tasks_own_retries(app, name, sent):
-    @app.task(name=f"tests.{name}", max_retries=0)
-    @single_instance(key=name, on_conflict="retry", countdown=0.2)
-    def work():
-        return "ran"
+def make_retrying(app, name, **options):
+    return make_task(app, name, "while_executing", on_conflict="retry", **options)
 
+
+def test_a_retry_after_a_conflict_keeps_the_headers_and_the_tasks_own_retries(app, name, sent):
+    work = make_retrying(app, name, countdown=0.2, task={"max_retries": 0})
     with locks.lock(name):
         assert run_message(app, work, headers={"tenant": "blue"}).type is Retry
     [headers] = sent
@@ -278,10 +278,7 @@ def test_a_retry_after_a_conflict_keeps_the_headers_and_the_tasks_own_retries(ap
 
 @pytest.mark.parametrize("traced", [False, True])
 def test_a_conflict_is_retried_no_more_often_than_max_retries(app, name, sent, traced):
-    @app.task(name=f"tests.{name}")
-    @single_instance(key=name, on_conflict="retry", max_retries=1)
-    def work(): ...
-
+    work = make_retrying(app, name, max_retries=1)
     with locks.lock(name):
         assert run_message(app, work, traced=traced).type is Retry
         [headers] = sent
@@ -292,10 +289,7 @@ def test_a_conflict_is_retried_no_more_often_than_max_retries(app, name, sent, t
 
 @pytest.mark.parametrize(("acks_late", "error"), [(False, OperationalError), (True, Reject)])
 def test_a_retry_after_a_conflict_that_cannot_be_sent(app, name, acks_late, error, caplog):
-    @app.task(base=Unsendable, acks_late=acks_late, name=f"tests.{name}")
-    @single_instance(key=name, on_conflict="retry")
-    def work(): ...
-
+    work = make_retrying(app, name, task={"base": Unsendable, "acks_late": acks_late})
     with locks.lock(name):
         assert run_message(app, work).type is error
     assert ("reject requeue=True" in caplog.text) is acks_late
@@ -309,11 +303,7 @@ def test_a_duplicate_that_was_sent_completes_without_running(app, name, signals,
 
 
 def test_the_headers_of_queue_locks_are_ignored_by_a_task_without_one(app, name):
-    @app.task(name=f"tests.{name}")
-    @single_instance(key=name, on_conflict="retry")
-    def work():
-        return "ran"
-
+    work = make_retrying(app, name)
     headers = {DUPLICATE: "first", QUEUE_LOCK: "another"}
     with locks.lock(name):
         assert run_message(app, work, headers=headers).type is Retry
@@ -348,8 +338,8 @@ def test_a_redelivered_message_does_not_wait_for_its_first_delivery(app, name, s
         return "ran"
 
     ran, seconds = [], []
-    work = single_instance(key=name, on_conflict="wait")(body)
-    task = app.task(name=f"tests.{name}", acks_late=True)(work)
+    options = {"on_conflict": "wait", "task": {"acks_late": True}}
+    task = make_task(app, name, "while_executing", body=body, **options)
     assert run_message(app, task) == "ran"
     seconds[0].result(60)
     assert ran == [1]
