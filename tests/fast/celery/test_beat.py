@@ -370,7 +370,9 @@ KINDS = {
 def test_each_kind_of_schedule_is_continued(make_beat, sent, kind):
     entry = {"task": "shop.task", "schedule": KINDS[kind]}
     write_record(entry=ago(26 * HOUR))
-    first, second = make_beat(entry=entry), make_beat(entry=entry)
+    first, second = (
+        make_beat(app=make_app({"entry": entry}, timezone="Europe/Berlin")) for _ in range(2)
+    )
     take_over(first, second)
     assert names(sent) == ["shop.task"]
 

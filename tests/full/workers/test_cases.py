@@ -98,9 +98,10 @@ def cell(request, mode):
     def compare(lock, work, held=RUNNING):
         title = request.function.__doc__.rstrip(".")
         row = f"| {title}<br>`{request.function.__name__}` | "
-        [line] = [line for line in PAGE.read_text().splitlines() if line.startswith(row)]
-        found = line.removeprefix(row).removesuffix(" |").split(" | ")[MODES.index(mode)]
-        without_times = re.sub(r": (under )?[0-9.]+ s<br>", "<br>", found)
+        rows = [line for line in PAGE.read_text().splitlines() if line.startswith(row)]
+        assert rows, f"{PAGE} lacks a row that begins with {row}"
+        cells = rows[0].removeprefix(row).removesuffix(" |").split(" | ")
+        without_times = re.sub(r": (under )?[0-9.]+ s<br>", "<br>", cells[MODES.index(mode)])
         assert without_times == f"{lock if held[mode] else NOTHING}<br>{work}"
 
     return compare
