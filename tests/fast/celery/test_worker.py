@@ -4,13 +4,10 @@ import pytest
 
 from django_redislock import locks
 from tests import celery_app as tasks
-from tests.celery_worker import outcome
+from tests.celery_worker import freed, outcome
 from tests.tools import wait_until
 
 pytestmark = [pytest.mark.celery]
-
-FREE_WITHIN = 20.0
-"""Seconds, while the lease is a minute. `tests/full/workers` shows that two are enough."""
 
 
 @pytest.fixture
@@ -21,10 +18,6 @@ def name(run):
 def pid_of(run):
     [begin] = run.wait_for("begin")
     return int(begin.split()[2])
-
-
-def is_free(name):
-    return locks.get(name) is None
 
 
 def test_a_task_that_meets_a_running_one_is_skipped(worker, run, name):
@@ -40,12 +33,12 @@ def test_a_task_that_meets_a_running_one_is_skipped(worker, run, name):
     assert wait_until(lambda: worker.logged("skipped", "WARNING", name, second.id, first.id))
     run.go()
     assert outcome(first) == "ran"
-    wait_until(lambda: is_free(name))
+    assert freed(name)
 
 
 def test_the_worker_releases_the_lock_of_a_killed_process(worker, run, name):
     result = worker.send(tasks.long, run.id)
     worker.kill_child(pid_of(run), result.id)
-    wait_until(lambda: is_free(name), timeout=FREE_WITHIN)
+    assert freed(name)
     assert type(outcome(result)).__name__ == "WorkerLostError"
     wait_until(lambda: worker.logged(result.id, "Lock released for dead process"))
