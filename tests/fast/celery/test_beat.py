@@ -52,6 +52,7 @@ def test_one_beat_sends_and_the_others_stand_by(make_beat, sent, caplog):
     assert names(sent) == ["shop.hourly"]
     assert (first.leads, second.leads) == (True, False)
     assert locks.get(NAME).metadata == {"role": "leader"}
+    assert f"lock -> {NAME}" in first.info  # in Celery's banner
     assert caplog.text.count(f"Beat leads: name='{NAME}' fence_token=") == 1
     assert caplog.text.count(f"Beat stands by: name='{NAME}' leader=") == 1
 
@@ -353,6 +354,12 @@ def test_a_beat_that_stands_by_ticks_often_enough_for_remote_control(make_beat):
     second = make_beat(hourly=HOURLY)  # its last tick may be a quarter of a second old
     with within(20):
         assert second.tick() == 0
+
+
+def test_only_remote_control_limits_the_wait_for_a_term():
+    any_age = {"beat_enable_remote_control": True, "beat_remote_control_max_tick_age": 0}
+    assert beats_module.longest_wait({}) is None
+    assert beats_module.longest_wait(any_age) is None
 
 
 # Kinds of schedules, and time zones

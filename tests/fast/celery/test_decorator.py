@@ -22,7 +22,7 @@ from django_redislock.tasks.policies import MAX_BACK_OFF_SECONDS, back_off
 from django_redislock.testing import EmbeddedServer
 from tests.lock_tools import listening, start, waiting
 
-from .tools import held_by, logged, run_message
+from .tools import held_by, logged, make_task, run_message
 
 NAME = "tests:place"
 
@@ -236,6 +236,10 @@ class TestAbove:
         for app in (early, make_app()):
             app.conf.task_always_eager = True
             assert app.tasks[f"tests.shared.{name}"].delay().get() == name
+
+    def test_a_task_of_a_finalized_app_is_a_single_instance(self, app, name):
+        app.finalize()
+        assert make_task(app, name).delay().id == locks.get(name).holder.task_id
 
     @pytest.mark.parametrize("above", [True, False])
     def test_the_class_and_the_signature_of_the_task_do_not_change(self, app, above):

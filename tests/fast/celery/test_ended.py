@@ -159,6 +159,18 @@ def test_a_result_backend_that_cannot_know_is_not_asked(name, sent, backend):
     assert len(sent) == 1
 
 
+def test_if_the_result_backend_is_away_the_next_task_is_refused(app, name, monkeypatch, caplog):
+    def away(*args, **options):
+        raise OSError("away")
+
+    task = make_task(app, name)
+    first = task.delay()
+    store(app, first.id, "SUCCESS")
+    monkeypatch.setattr(app.backend, "get_task_meta", away)
+    assert task.delay().id == first.id
+    assert "Result of queued task is unknown: error=away" in caplog.text
+
+
 def test_a_result_backend_that_hangs_delays_only_one_refusal(name, caplog):
     with EmbeddedServer() as server, own_app(backend=server.url) as app:
         task = make_task(app, name)

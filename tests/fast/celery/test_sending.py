@@ -6,7 +6,7 @@ import uuid
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from celery import chain, chord, group
+from celery import Task, chain, chord, group
 from celery.contrib.django.task import DjangoTask
 from celery.exceptions import Retry
 from celery.result import AsyncResult
@@ -146,6 +146,16 @@ def test_a_duplicate_that_was_sent_fails_with_on_conflict_raise(app, name):
     assert caught.value.task_id == "first"
 
 
+def test_a_duplicate_that_sends_itself_again_is_no_duplicate_any_more(app, name, sent):
+    options = {"autoretry_for": (AlreadyRunning,)}
+    task = make_task(app, name, on_conflict="raise", task=options)
+    first = task.delay()
+    headers = {DUPLICATE: first.id, "tenant": "blue"}
+    assert run_message(app, task, headers=headers, task_id="second").type is Retry
+    assert (sent[1]["id"], sent[1]["tenant"]) == ("second", "blue")
+    assert DUPLICATE not in sent[1]
+
+
 @pytest.mark.parametrize("limit", [None, 2])
 @pytest.mark.parametrize("on_conflict", ["skip", "raise"])
 def test_the_id_of_a_queued_or_running_task_is_not_sent_again(app, name, sent, on_conflict, limit):
@@ -260,6 +270,15 @@ def test_delay_on_commit_takes_the_queue_lock_on_commit(app, name, sent):
 def test_a_message_that_could_not_be_sent_has_no_queue_lock(app, name):
     with pytest.raises(OperationalError):
         make_task(app, name, task={"base": Unsendable}).delay()
+    assert locks.get(name) is None
+
+
+def test_a_class_that_sends_nothing_leaves_no_queue_lock(app, name):
+    class Silent(Task):
+        def apply_async(self, *args, **options):
+            return None
+
+    assert make_task(app, name, task={"base": Silent}).delay() is None
     assert locks.get(name) is None
 
 
