@@ -115,12 +115,11 @@ class Terminal:
     ) -> None:
         self.ours, theirs = pty.openpty()
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
-        self.modes = termios.tcgetattr(theirs)
-        settings = SETTINGS | {"TERM": "xterm-256color"}
+        inherited = {name: os.environ[name] for name in os.environ.keys() - UNWANTED}
         self.process = subprocess.Popen(
             [*program, *arguments],
             cwd=ROOT,
-            env={k: v for k, v in os.environ.items() if k not in UNWANTED} | settings | env,
+            env=inherited | SETTINGS | {"TERM": "xterm-256color"} | env,
             stdin=theirs,
             stdout=theirs,
             stderr=theirs,
@@ -158,14 +157,6 @@ class Terminal:
         """The exit status, once all that was written is read."""
         wait_until(lambda: not self.read(0) and self.process.poll() is not None, timeout=60)
         return self.process.wait()
-
-    def colour_of(self, text: str) -> str:
-        """The colour in which the first `text` on the screen begins."""
-        self.shows(re.escape(text))  # a frame may have come by half
-        for row, line in enumerate(self.screen.display):
-            if text in line:
-                return self.screen.buffer[row][line.index(text)].fg
-        raise AssertionError(f"no {text!r} in:\n{self.text}")
 
     def __enter__(self) -> Self:
         return self

@@ -1,31 +1,23 @@
-"""Helpers for tests of the admin: users, a history, and what a page contains."""
+"""Helpers for tests of the admin: users, what a page contains, and older records in Redis."""
 
 import html
 import re
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from datetime import timedelta
-from threading import current_thread
 from xml.etree import ElementTree
 
-import pytest
 import redis
 from django.contrib.auth.models import Permission, User
+from django.contrib.messages import get_messages
 from django.test import Client
 from django.utils import timezone
 
 from django_redislock import locks
 from django_redislock.admin.addresses import page_address
-from django_redislock.engine import transport
 
 LIST = "/admin/django_redislock/activelock/"
 DASHBOARD = LIST + "dashboard/"
 RELEASE = LIST + "release/"
-
-HOSTILE = ["a/b/../c", "..", ".", "_2E", "dashboard", "release", "add", "back\\slash", " spaces "]
-HOSTILE += ["<script>alert(1)</script>", "</title></svg><script>alert(1)</script>", "]]>&#x41;"]
-HOSTILE += ["""it's "quoted" & more""", "x?y=1#z&w%2F;", "{{ name }}{% now 'Y' %}"]
-HOSTILE += ["é" * 256, "日本" * 40]
 
 
 def user_with(*codenames: str) -> Client:
@@ -42,6 +34,25 @@ def lock_page(client: Client, name: str, **query: str):
 
 def text_of(response) -> str:
     return response.content.decode()
+
+
+def messages_of(response) -> list[str]:
+    return [str(message) for message in get_messages(response.wsgi_request)]
+
+
+def listed(client: Client, **query) -> list[str]:
+    """Return the names of the locks in the list."""
+    return [row.name for row in client.get(LIST, query).context["cl"].result_list]
+
+
+def forms_of(response, address: str) -> list[dict[str, str]]:
+    """Return the hidden fields of the forms with that address, without the CSRF token."""
+    form = rf'<form method="post" action="{re.escape(address)}">(.*?)</form>'
+    found = []
+    for content in re.findall(form, text_of(response), re.DOTALL):
+        fields = re.findall(r'name="(\w+)" value="([^"]*)"', content)
+        found.append({name: html.unescape(value) for name, value in fields if "csrf" not in name})
+    return found
 
 
 def words_of(response) -> str:
@@ -136,20 +147,15 @@ def _rewrite(server: redis.Redis, name: str, *, expires: float = 0, acquired: fl
             server.hset(key, field, f"{weight} {end} {fence} {start} {rest}")
 
 
-@contextmanager
-def round_trips() -> Iterator[list[object]]:
-    """Yield a list of the requests that this thread sends to Redis in the block."""
-    asked, call, here = [], transport.call, current_thread()
-
-    def counted(client, *rest, **options):
-        if current_thread() is here:
-            asked.append(rest)
-        return call(client, *rest, **options)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(transport, "call", counted)
-        yield asked
-
-
 def minutes_ago(minutes: float) -> float:
     return timedelta(minutes=minutes).total_seconds()
+
+
+def ended_at(server: redis.Redis, name: str, *, ago: float) -> None:
+    """Let the holds of this lock have ended that many seconds ago."""
+    [key] = server.scan_iter("*:history:ended")
+    entries = [fields for _, fields in server.xrange(key)]
+    server.delete(key)
+    for fields in entries:
+        at = int(fields["at"]) - int(ago * 1000) * (fields["name"] == name)
+        server.xadd(key, fields | {"at": at})

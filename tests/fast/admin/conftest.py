@@ -4,8 +4,11 @@ import contextlib
 from threading import Thread
 
 import pytest
+from django.contrib import admin
+from django.urls import path
 
 from django_redislock import LockNotOwnedError, locks
+from django_redislock.models import ActiveLock
 from tests.lock_fixtures import moving_clock, three_servers  # noqa: F401  fixtures
 from tests.pages import arrived_before, user_with
 from tests.tools import wait_until
@@ -19,6 +22,22 @@ def viewer(db):
 @pytest.fixture
 def releaser(db):
     return user_with("view_activelock", "release_activelock")
+
+
+urlpatterns: list[object] = []
+
+
+@pytest.fixture
+def serve(settings):
+    """Serve the pages of an admin class."""
+
+    def serve(admin_class):
+        site = admin.AdminSite()
+        site.register(ActiveLock, admin_class)
+        urlpatterns[:] = [path("admin/", site.urls)]
+
+    settings.ROOT_URLCONF = __name__
+    return serve
 
 
 @pytest.fixture

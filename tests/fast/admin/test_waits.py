@@ -1,4 +1,4 @@
-"""Who waits for whom: on the page of a lock, and in the terminal."""
+"""Who waits for whom: on the page of a lock, on the dashboard, and in the terminal."""
 
 import contextlib
 import json
@@ -12,10 +12,22 @@ from django_redislock.admin import ActiveLockAdmin
 from django_redislock.lock_types import acquisition
 from tests.commands import call
 from tests.fast.command.conftest import facts
-from tests.pages import lock_page, round_trips, rows_of, words_of
+from tests.pages import DASHBOARD, lock_page, rows_of, words_of
 from tests.tools import wait_until
 
-DEADLOCK = "Each of 2 waits for a lock that the next one holds"
+pytestmark = pytest.mark.usefixtures("empty_history")
+
+MAKERS = {
+    "read": locks.read_lock,
+    "write": locks.write_lock,
+    "pool": lambda name, **options: locks.semaphore(name, 2, **options),
+}
+
+
+def lock_of(text):
+    """Return the lock of a text like `stock`, which is a mutex, or `read:prices`."""
+    kind, _, name = text.rpartition(":")
+    return MAKERS.get(kind, locks.lock)(name, timeout=30, blocking_timeout=60)
 
 
 class Execution:
@@ -33,17 +45,19 @@ class Execution:
             while lock := self._wanted.get():
                 held.enter_context(lock)
 
-    def holds(self, lock):
-        self._ask(lock)
+    def holds(self, text):
+        lock = self._ask(text)
         wait_until(lambda: self.name in [each.holder.thread for each in holders_of(lock)])
 
-    def waits_for(self, lock):
-        self._ask(lock)
+    def waits(self, text):
+        lock = self._ask(text)
         wait_until(lambda: self.name in [each.holder.thread for each in locks.queue(lock.name)])
 
-    def _ask(self, lock):
+    def _ask(self, text):
+        lock = lock_of(text)
         self._asked.append(lock)
         self._wanted.put(lock)
+        return lock
 
     def end(self):
         self._wanted.put(None)
@@ -72,22 +86,18 @@ def execute():
         execution.end()
 
 
-def mutex(name, **options):
-    return locks.lock(name, **{"timeout": 30, "blocking_timeout": 60} | options)
-
-
 @pytest.fixture
-def cross(execute):
-    """Let two executions wait for each other."""
+def story(execute):
+    """Let each thread of the steps hold a lock or wait for one."""
 
-    def begin(make=mutex):
-        left, right = execute("left"), execute("right")
-        left.holds(make("a"))
-        right.holds(make("b"))
-        left.waits_for(make("b"))
-        right.waits_for(make("a"))
+    def tell(*steps):
+        threads = {}
+        for step in steps:
+            name, action, lock = step.split()
+            threads[name] = threads.get(name) or execute(name)
+            getattr(threads[name], action)(lock)
 
-    return begin
+    return tell
 
 
 def waits_on(viewer, name):
@@ -100,181 +110,166 @@ def thread_of(text):
     return text.partition("(")[2].partition(")")[0]
 
 
-def test_a_thread_that_waits_for_another_one_of_the_same_name_is_no_deadlock(viewer, execute):
-    holder, waiter = execute("consumer"), execute("consumer")
-    holder.holds(mutex("a"))
-    waiter.waits_for(mutex("a"))
-    assert "deadlock" not in words_of(lock_page(viewer, "a")).lower()
-    assert "deadlock" not in call("show", "a").lower()
-
-
-def test_a_page_shows_the_chain_of_waits(viewer, execute):
-    root, middle, last = execute("root"), execute("middle"), execute("last")
-    root.holds(mutex("stock"))
-    middle.holds(mutex("basket"))
-    middle.waits_for(mutex("stock"))
-    last.holds(mutex("cart"))
-    last.waits_for(mutex("basket"))
-
-    chain = [("last", "cart", "basket", "middle"), ("middle", "basket", "stock", "root")]
-    assert waits_on(viewer, "basket") == chain
-    assert waits_on(viewer, "stock") == chain
-    assert waits_on(viewer, "cart") == []  # nobody waits for it
-    assert "Deadlock" not in words_of(lock_page(viewer, "stock"))
-    shown = call("show", "stock")
-    assert "Who waits for whom" in shown
-    assert "Deadlock" not in shown
-    assert [each["also_holds"] for each in facts("show", "stock")["chain"]] == [
-        ["cart"],
-        ["basket"],
-    ]
-    assert not facts("show", "stock")["is_deadlock"]
-
-
-def test_waiters_without_another_lock_make_no_chain(viewer, execute):
-    execute("root").holds(mutex("stock"))
-    execute("first").waits_for(mutex("stock"))
-    execute("second").waits_for(mutex("stock"))
-
-    assert waits_on(viewer, "stock") == []
-    assert "Who waits for whom" not in call("show", "stock")
-    assert facts("show", "stock")["chain"] == []
-
-
-def test_a_cycle_is_called_a_deadlock(viewer, cross):
-    cross()
-    rows = {("left", "a", "b", "right"), ("right", "b", "a", "left")}
-
-    for name in "ab":
-        assert DEADLOCK in words_of(lock_page(viewer, name))
-        assert DEADLOCK in call("show", name)
-        assert facts("show", name)["is_deadlock"]
-        assert {*waits_on(viewer, name)} == rows
-
-
-def test_a_thread_that_waits_for_its_own_lock_is_a_deadlock(viewer, execute):
-    execution = execute("alone")
-    execution.holds(mutex("a"))
-    execution.waits_for(mutex("a"))
-
-    assert "Deadlock: The waiter holds this lock itself" in words_of(lock_page(viewer, "a"))
-    assert waits_on(viewer, "a") == [("alone", "a", "a", "alone")]
-
-
-def test_a_lock_behind_a_deadlock_shows_it(viewer, cross, execute):
-    cross()
-    behind = execute("behind")
-    behind.holds(mutex("c"))
-    behind.waits_for(mutex("a"))
-    execute("last").waits_for(mutex("c"))
-
-    assert DEADLOCK in words_of(lock_page(viewer, "c"))
-    assert waits_on(viewer, "c")[0] == ("last", "-", "c", "behind")
-
-
-def test_a_cycle_that_another_holder_can_end_is_no_deadlock(viewer, cross, execute):
-    def make(name):
-        return locks.semaphore(name, 2, timeout=30, blocking_timeout=60)
-
-    others = execute("third"), execute("fourth")
-    others[0].holds(make("a"))
-    others[1].holds(make("b"))
-    cross(make)
-
-    assert [row[:3] for row in waits_on(viewer, "a")] == [("left", "a", "b"), ("right", "b", "a")]
-    assert "Deadlock" not in words_of(lock_page(viewer, "a"))
-
-
-def test_readers_and_a_writer_are_a_deadlock(viewer, execute):
-    left, right = execute("left"), execute("right")
-    left.holds(locks.read_lock("prices", timeout=30))
-    execute("third").holds(locks.read_lock("prices", timeout=30))
-    right.holds(mutex("stock"))
-    right.waits_for(locks.write_lock("prices", timeout=30, blocking_timeout=60))
-    left.waits_for(mutex("stock"))
-
-    assert DEADLOCK in words_of(lock_page(viewer, "stock"))
-
-
-def test_a_reader_behind_a_writer_is_part_of_a_deadlock(viewer, execute):
-    left, right = execute("left"), execute("right")
-    left.holds(locks.read_lock("prices", timeout=30))
-    execute("writer").waits_for(locks.write_lock("prices", timeout=30, blocking_timeout=60))
-    right.holds(mutex("stock"))
-    right.waits_for(locks.read_lock("prices", timeout=30, blocking_timeout=60))
-
-    assert "Deadlock" not in words_of(lock_page(viewer, "prices"))
-    left.waits_for(mutex("stock"))
-
-    assert DEADLOCK in words_of(lock_page(viewer, "prices"))
-    assert facts("show", "stock")["is_deadlock"]
-    assert {*waits_on(viewer, "prices")} == {
-        ("writer", "-", "prices", "left"),
-        ("right", "stock", "prices", "left"),
-        ("left", "prices", "stock", "right"),
+def is_deadlock(viewer, name):
+    """Return whether there is a deadlock, according to each place that says so."""
+    found = {
+        "Deadlock" in words_of(lock_page(viewer, name)),
+        "Deadlock" in call("show", name),
+        facts("show", name)["is_deadlock"],
     }
+    assert len(found) == 1
+    return found.pop()
 
 
-def test_two_processes_of_the_same_host_and_pid_are_not_confused(viewer, execute, monkeypatch):
-    made = acquisition.payload_text
-    process = "first"
+CROSS = ("left holds a", "right holds b", "left waits b", "right waits a")
+CYCLE = [("left", "a", "b", "right"), ("right", "b", "a", "left")]
+
+DEADLOCKS = {
+    "a cycle": (CROSS, "a", CYCLE),
+    "a thread and itself": (
+        ("alone holds a", "alone waits a"),
+        "a",
+        [("alone", "a", "a", "alone")],
+    ),
+    "behind a cycle": (
+        (*CROSS, "behind holds c", "behind waits a", "last waits c"),
+        "c",
+        [("last", "-", "c", "behind"), ("behind", "c", "a", "left"), *CYCLE],
+    ),
+    "readers and a writer": (
+        (
+            "left holds read:prices",
+            "third holds read:prices",
+            "right holds stock",
+            "right waits write:prices",
+            "left waits stock",
+        ),
+        "stock",
+        [
+            ("left", "prices", "stock", "right"),
+            ("right", "stock", "prices", "left"),
+        ],
+    ),
+    "a reader behind a writer": (
+        (
+            "left holds read:prices",
+            "writer waits write:prices",
+            "right holds stock",
+            "right waits read:prices",
+            "left waits stock",
+        ),
+        "prices",
+        [
+            ("writer", "-", "prices", "left"),
+            ("right", "stock", "prices", "left"),
+            ("left", "prices", "stock", "right"),
+        ],
+    ),
+}
+
+NO_DEADLOCKS = {
+    "a chain": (
+        (
+            "root holds stock",
+            "middle holds basket",
+            "middle waits stock",
+            "last holds cart",
+            "last waits basket",
+        ),
+        "stock",
+        [("last", "cart", "basket", "middle"), ("middle", "basket", "stock", "root")],
+    ),
+    "waiters without another lock": (
+        ("root holds a", "first waits a", "second waits a"),
+        "a",
+        [],
+    ),
+    "a cycle that another holder can end": (
+        (
+            "third holds pool:a",
+            "fourth holds pool:b",
+            "left holds pool:a",
+            "right holds pool:b",
+            "left waits pool:b",
+            "right waits pool:a",
+        ),
+        "a",
+        [("left", "a", "b", "fourth"), ("right", "b", "a", "third")],
+    ),
+    "a reader behind a writer that waits for no lock of the reader": (
+        (
+            "left holds read:prices",
+            "writer waits write:prices",
+            "right holds stock",
+            "right waits read:prices",
+        ),
+        "prices",
+        [("right", "stock", "prices", "left")],
+    ),
+}
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(("steps", "name", "rows"), DEADLOCKS.values(), ids=DEADLOCKS)
+def test_a_deadlock_is_shown(viewer, story, steps, name, rows):
+    story(*steps)
+
+    assert is_deadlock(viewer, name)
+    assert sorted(waits_on(viewer, name)) == sorted(rows)
+    assert "Deadlock" in words_of(viewer.get(DASHBOARD))
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(("steps", "name", "rows"), NO_DEADLOCKS.values(), ids=NO_DEADLOCKS)
+def test_a_wait_that_ends_is_no_deadlock(viewer, story, steps, name, rows):
+    story(*steps)
+
+    assert not is_deadlock(viewer, name)
+    assert sorted(waits_on(viewer, name)) == sorted(rows)
+    assert len(facts("show", name)["chain"]) == len(rows)
+    assert "Deadlock" not in words_of(viewer.get(DASHBOARD))
+
+
+@pytest.mark.django_db
+def test_threads_and_processes_of_the_same_name_are_not_confused(viewer, execute, monkeypatch):
+    holder, waiter = execute("consumer"), execute("consumer")
+    holder.holds("a")
+    waiter.waits("a")
+    assert not is_deadlock(viewer, "a")
+
+    made, process = acquisition.payload_text, "first"
 
     def payload_of_another_process(*args, **options):
         return json.dumps(json.loads(made(*args, **options)) | {"process": process})
 
     monkeypatch.setattr(acquisition, "payload_text", payload_of_another_process)
-    one = execute("same name")
-    one.holds(mutex("a"))
+    execute("worker").holds("c")
     process = "second"
-    two = execute("same name")
-    two.holds(mutex("b"))
-    two.waits_for(mutex("a"))
-
-    assert waits_on(viewer, "a") == [("same name", "b", "a", "same name")]
-    assert "Deadlock" not in words_of(lock_page(viewer, "a"))
+    other = execute("worker")
+    other.holds("d")
+    other.waits("c")
+    assert waits_on(viewer, "c") == [("worker", "d", "c", "worker")]
+    assert not is_deadlock(viewer, "c")
 
 
 def test_a_wait_that_began_after_the_hold_was_read_is_left_out(execute):
     execution = execute("left")
-    execution.holds(mutex("a"))
-    execute("right").holds(mutex("b"))
+    execution.holds("a")
+    execute("right").holds("b")
     infos = locks.page().infos
-    execution.waits_for(mutex("b"))  # it could have released the other lock before
+    execution.waits("b")  # it could have released the other lock before
 
     found = waits.read_dependencies(locks, [*infos, locks.get("b")], "b")
 
     assert found.chain("b") == []
 
 
-def test_locks_that_the_user_may_not_see_are_in_no_chain(viewer, cross, monkeypatch):
+@pytest.mark.django_db
+def test_locks_that_the_user_may_not_see_are_in_no_chain(viewer, story, monkeypatch):
     def may_view(self, request, obj=None):
         return obj is None or obj.name == "a"
 
-    cross()
+    story(*CROSS)
     monkeypatch.setattr(ActiveLockAdmin, "has_view_permission", may_view, raising=False)
 
-    page = lock_page(viewer, "a")
-
-    assert page.status_code == 200
-    assert rows_of(page, "waits") == []
-
-
-def test_a_chain_costs_three_more_requests(cross):
-    cross()
-    info = locks.get("a")
-    waits.chain_of(locks, info)  # now the server knows the scripts
-
-    with round_trips() as asked:
-        found = waits.chain_of(locks, info)
-
-    assert len(found.deadlock) == 2
-    assert len(asked) == 3
-
-
-def test_a_lock_without_waiters_costs_no_request(hold):
-    hold("a")
-
-    with round_trips() as asked:
-        assert waits.chain_of(locks, locks.get("a")).waits == []
-
-    assert len(asked) == 1
+    assert rows_of(lock_page(viewer, "a"), "waits") == []

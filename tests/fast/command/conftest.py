@@ -9,7 +9,7 @@ import pytest
 from celery import Celery
 
 from django_redislock import locks
-from tests.commands import call
+from tests.commands import TerminalStream, call
 from tests.lock_fixtures import default_sigterm, three_servers  # noqa: F401  fixtures
 
 
@@ -32,6 +32,25 @@ def disconnect(settings) -> Callable[[], None]:
 @pytest.fixture
 def redis_away(disconnect) -> None:
     disconnect()
+
+
+@pytest.fixture
+def mistaken(settings) -> str:
+    """A cache alias with an option that does not exist."""
+    entry = {**settings.CACHES["default"], "OPTIONS": {"socket_timeoutt": 5}}
+    settings.CACHES = {**settings.CACHES, "mistaken": entry}
+    return "mistaken"
+
+
+@pytest.fixture
+def answer(monkeypatch) -> Callable[[str | Callable[[str], str]], None]:
+    """Return a function that answers the questions of the command, as at a terminal."""
+
+    def answer_with(answer: str | Callable[[str], str]) -> None:
+        monkeypatch.setattr("sys.stdin", TerminalStream())
+        monkeypatch.setattr("builtins.input", answer if callable(answer) else lambda _: answer)
+
+    return answer_with
 
 
 def facts(*arguments: str) -> dict:

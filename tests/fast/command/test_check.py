@@ -1,7 +1,6 @@
 """`manage.py locks check`."""
 
 import json
-import re
 
 import pytest
 
@@ -10,25 +9,17 @@ from django_redislock.management.subcommands import check
 from tests.commands import run
 
 
-def test_check_has_a_line_for_each_finding():
+def test_a_finding_is_a_line_and_its_remedy_is_below_it():
     done = run("check")
 
     header, *lines = done.stdout.splitlines()
     assert (done.returncode, done.stderr) == (0, "")
     assert header.split() == ["CHECK", "STATUS", "FOUND"]
     assert [line.split()[0] for line in lines if line[0] != " "] == list(CHECKS)
-    assert "hand over and release work, in" in done.stdout
-
-
-def test_a_remedy_is_below_its_warning():
-    _, *lines = run("check").stdout.splitlines()
-
     warning = next(line for line in lines if line.startswith("persistence"))
     remedy = lines[lines.index(warning) + 1]
     assert remedy.strip() == f"Remedy: {REMEDIES['persistence']}"
     assert remedy.index("Remedy") == warning.index("With no append-only file")
-    warnings = [line for line in lines if re.match(r"\w+ +(warning|failed) ", line)]
-    assert len([line for line in lines if "Remedy: " in line]) == len(warnings)
 
 
 def test_check_as_json_is_all_there_is_on_stdout():
@@ -39,9 +30,8 @@ def test_check_as_json_is_all_there_is_on_stdout():
     assert (done.returncode, done.stderr) == (0, "")
     assert (result["alias"], result["status"]) == ("default", "warning")
     assert list(findings) == list(CHECKS)
-    assert findings["locking"]["status"] == "ok"
+    assert (findings["locking"]["status"], findings["locking"]["remedy"]) == ("ok", "")
     assert findings["locking"]["facts"]["duration_ms"] > 0
-    assert findings["locking"]["remedy"] == ""
     assert findings["persistence"]["facts"]["aof"] is False
     assert findings["persistence"]["remedy"] == REMEDIES["persistence"]
 
@@ -70,17 +60,4 @@ def test_check_of_a_server_that_is_unreachable(redis_away, form):
 def test_control_characters_of_the_server_are_escaped():
     health = Health("default", (Finding("locking", "failed", "it said \x1b[2J\u202e", {}),))
 
-    shown = check.as_table(health)
-
-    assert "\x1b" not in shown
-    assert "\u202e" not in shown
-
-
-def test_check_finds_mistaken_options(settings):
-    mistaken = {**settings.CACHES["default"], "OPTIONS": {"socket_timeoutt": 5}}
-    settings.CACHES = {**settings.CACHES, "mistaken": mistaken}
-
-    done = run("check", "--using", "mistaken")
-
-    assert done.returncode == 1
-    assert re.search("^client +failed .*socket_timeoutt", done.stdout, re.MULTILINE)
+    assert not {"\x1b", "\u202e"} & {*check.as_table(health)}

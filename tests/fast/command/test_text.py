@@ -7,12 +7,10 @@ from django_redislock.text import parse_duration, printable, redacted_metadata, 
 @pytest.mark.parametrize(
     ("text", "shown"),
     [
-        ("invoice:42", "invoice:42"),
-        ("a\x1b[31mred", "a\\x1b[31mred"),
-        ("two\nlines", "two\\nlines"),
+        ("日本 é", "日本 é"),
+        ("a\x1b[31mred\n", "a\\x1b[31mred\\n"),
         ("abc\u202edef", "abc\\u202edef"),
         ("\ud800", "\\ud800"),
-        ("日本 é", "日本 é"),
         ("", ""),
         ("  ", "\\x20\\x20"),
         (" \xa0", " \\xa0"),
@@ -51,32 +49,23 @@ def test_invalid_durations_are_refused(text):
         parse_duration(text)
 
 
-METADATA = {
-    "why": "close",
-    "Password": "x",
-    "user": {"api_token": [1, 2], "name": "Ada", "tags": [{"token": "t", "n": 1}]},
-}
-
-
 def test_values_are_hidden_by_their_keys_at_any_depth_and_in_any_case(settings):
-    assert redacted_metadata(METADATA) == METADATA
-
-    settings.REDISLOCK_REDACT = ["pass*", "*TOKEN"]
-
-    assert redacted_metadata(METADATA) == {
-        "why": "close",
-        "Password": "***",
-        "user": {"api_token": "***", "name": "Ada", "tags": [{"token": "***", "n": 1}]},
-    }
-    assert METADATA["Password"] == "x"
-
-
-def test_deeply_nested_metadata_are_not_shown():
     deep = "bottom"
     for _ in range(10_000):
         deep = [{"x": deep}]
-
+    user = {"api_token": [1, 2], "tags": [{"token": "t", "n": 1}]}
+    metadata = {"why": "close", "Password": "x", "user": user}
+    assert redacted_metadata(metadata) == metadata
     assert "bottom" not in str(redacted_metadata({"x": deep}))
+
+    settings.REDISLOCK_REDACT = ["pass*", "*TOKEN"]
+
+    assert redacted_metadata(metadata) == {
+        "why": "close",
+        "Password": "***",
+        "user": {"api_token": "***", "tags": [{"token": "***", "n": 1}]},
+    }
+    assert metadata["Password"] == "x"
 
 
 @pytest.mark.parametrize("wrong", ["password", [1], [""], None, {"password": 1}])
@@ -84,4 +73,4 @@ def test_wrong_patterns_show_nothing(settings, wrong):
     settings.REDISLOCK_REDACT = wrong
 
     with pytest.raises(ImproperlyConfigured, match="REDISLOCK_REDACT"):
-        redacted_metadata(METADATA)
+        redacted_metadata({"password": "x"})

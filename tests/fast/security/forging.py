@@ -1,7 +1,7 @@
 """Another tenant of the server, which writes to the keys of locks."""
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import redis
@@ -59,12 +59,6 @@ class Tenant:
         }
         return _record(numbers | bad, info)
 
-    def made(self, record: Callable[..., bytes], drawn: Raw | tuple[Raw, dict[str, Raw]]) -> bytes:
-        """Return the record that Hypothesis drew, or make it from the arguments that it drew."""
-        if isinstance(drawn, tuple):
-            return record(drawn[0], **drawn[1])
-        return raw(drawn)
-
     def waiter(self, info: Raw | None = None, **bad: Raw) -> bytes:
         """Return the record of a waiter."""
         numbers = {
@@ -107,14 +101,6 @@ class Tenant:
             "waited": 0,
             "info": json.dumps(INFO) if info is None else info,
         }
-
-    def of_type(self, kind: str, key: Raw, value: bytes = b"x") -> None:
-        """Write a value of another type to a key."""
-        self.client.delete(key)
-        if kind == "string":
-            self.client.set(key, value)
-        else:
-            self.client.sadd(key, value)
 
 
 def keys_of(name: str) -> LockKeys:
@@ -167,26 +153,8 @@ NAMES = [b"", b"\n", b".", b"..", b"\x00", b"x" * 600, b"\xff\xfe", b"a\x1b[31m"
 NAMES += ["\u202e".encode()]
 
 texts = st.text(alphabet=st.characters(codec=None), max_size=40)
-numbers = st.sampled_from(NUMBERS)
-raws = st.binary(max_size=30) | texts.map(raw)
-
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | texts,
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
     max_leaves=6,
 )
-infos = (
-    st.sampled_from(INFOS)
-    | raws
-    | st.fixed_dictionaries({}, optional=dict.fromkeys(INFO, json_values)).map(json.dumps)
-)
-
-
-def invalid(*names: str) -> st.SearchStrategy[dict[str, Any]]:
-    """Return a strategy for dictionaries of some of these names, with invalid values."""
-    return st.dictionaries(st.sampled_from(names), numbers | raws, max_size=3)
-
-
-holders = raws | st.tuples(infos, invalid(*HOLDER))
-waiters = raws | st.tuples(infos, invalid(*WAITER))
-"""Records, or the arguments with which `Tenant.made()` makes one."""

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from io import StringIO
@@ -9,8 +10,9 @@ from typing import Any, NoReturn
 
 from django.core.management import CommandError, call_command
 from django.test import Client
+from prometheus_client import CollectorRegistry, generate_latest
 
-from django_redislock import locks
+from django_redislock import locks, metrics
 from django_redislock.admin.addresses import page_address
 from tests.pages import DASHBOARD, LIST, text_of
 
@@ -45,6 +47,29 @@ def ways_to_see_the_past(name: str, client: Client) -> Iterator[tuple[str, Look]
         yield address, lambda address=address: page(client, address)
 
 
+def uses_of_the_alias(client: Client) -> Iterator[Look]:
+    """Return the uses of the cache alias `REDISLOCK_CACHE` whose results or errors are texts."""
+    yield lambda: repr(locks) + repr(locks.lock("a")) + repr(locks.everywhere())
+    yield lambda: str(locks.lock("a").acquire(blocking_timeout=0))
+    yield lambda: str(asyncio.run(locks.lock("a").aacquire(blocking=False)))
+    others = ["default", "django_redis"]
+    yield lambda: str(locks.quorum("a", [locks.alias, *others]).acquire(blocking=False))
+    yield lambda: str(locks.get("a"))
+    yield lambda: str(locks.health())
+    for line in ("check", "check --format=json", "list", "run a -- true"):
+        yield lambda line=line: command(*line.split())
+    for address in (LIST, DASHBOARD, page_of("a")):
+        yield lambda address=address: text_of(client.get(address))
+    yield lambda: text_of(client.post(f"{LIST}release/", {"all": "yes"}))
+    yield _scraped
+
+
+def _scraped() -> str:
+    registry = CollectorRegistry()
+    metrics.install(registry=registry, using=[locks.alias])
+    return generate_latest(registry).decode()
+
+
 def page_of(name: str) -> str:
     return page_address("change", "admin", name)
 
@@ -60,16 +85,16 @@ def command(*arguments: str) -> str:
     out = StringIO()
     try:
         call_command("locks", *arguments, stdout=out, stderr=out, no_color=True)
-    except CommandError as error:
-        out.write(f"CommandError: {error}")
+    except (CommandError, SystemExit) as error:
+        out.write("".join(traceback.format_exception(error)))
     return out.getvalue()
 
 
-def as_json(*arguments: str) -> str:
+def as_json(subcommand: str, *arguments: str) -> str:
     """Return the output of the command `locks`, which must be valid JSON."""
     out = StringIO()
     with suppress(CommandError):
-        call_command("locks", *arguments, "--format=json", stdout=out)
+        call_command("locks", subcommand, "--format=json", *arguments, stdout=out)
     json.loads(out.getvalue(), parse_constant=_refuse)
     return out.getvalue()
 

@@ -25,7 +25,7 @@ from tests.lock_tools import start
 from .forging import json_values, texts
 from .fuzzing import fuzzed
 
-NAME = "messages"
+NAME = "messages:kept"
 
 app = Celery("messages", broker="memory://", set_as_current=False)
 app.conf.task_ignore_result = True
@@ -37,37 +37,44 @@ def body(argument=None):
     ran.append(argument)
 
 
-def task_that(on_conflict, **options):
-    name = f"messages.{on_conflict}.{len(app.tasks)}"
-    return app.task(name=name)(single_instance(on_conflict=on_conflict, **options)(body))
+def failing_body(argument=None):
+    ran.append(argument)
+    raise LookupError(argument)
 
 
-def task_with_a_queue_lock(on_conflict):
-    task = app.task(name=f"messages.queued.{on_conflict}")(body)
-    single_instance(mode="until_executed", on_conflict=on_conflict, key=NAME)(task)
+def task_below(name, body=body, autoretry_for=(), **options):
+    """A task whose lock is taken when it is executed."""
+    decorated = single_instance(key=NAME, **options)(body)
+    return app.task(name=f"messages.{name}", autoretry_for=autoretry_for)(decorated)
+
+
+def task_above(mode, **options):
+    """A task whose lock is taken when it is sent."""
+    task = app.task(name=f"messages.{mode}.{options.get('on_conflict')}")(body)
+    single_instance(mode=mode, key=NAME, **options)(task)
     return app.tasks[task.name]
 
 
+def execute(task, task_id, delivery=None, **attributes):
+    """Execute a message like a worker, and return the error with which it ends, if any. Its
+    headers set the attributes of the request."""
+    request = {"id": task_id, "is_eager": False, "delivery_info": delivery, **attributes}
+    trace = build_tracer(task.name, task, app=app, eager=True, propagate=False)
+    ended = trace(request["id"], (), {}, request)
+    return ended.info.retval if ended.info else None
+
+
 TASKS = [
-    task_that("skip", key=NAME),
-    task_that("raise", key=NAME),
-    task_that("retry", key=NAME, max_retries=3),
-    task_that("wait", key=NAME, blocking_timeout=0.01),
-    task_with_a_queue_lock("skip"),
-    task_with_a_queue_lock("replace"),
+    task_below("skip"),
+    task_below("raise", on_conflict="raise"),
+    task_below("retry", on_conflict="retry", max_retries=3),
+    task_below("wait", on_conflict="wait", blocking_timeout=0.01),
+    task_above("until_executed", on_conflict="skip"),
+    task_above("until_executed", on_conflict="replace"),
 ]
 
 headers = st.dictionaries(st.sampled_from(OURS) | texts, json_values, max_size=4)
 deliveries = st.none() | st.dictionaries(st.just("redelivered"), json_values)
-
-
-def execute(task, task_id, args=(), headers=None, delivery=None):
-    """Execute a message like a worker, and return the error with which it ends, if any."""
-    request = {"id": task_id, "args": args, "kwargs": {}, "is_eager": False}
-    request |= {"headers": headers, "delivery_info": delivery}
-    trace = build_tracer(task.name, task, app=app, eager=True, propagate=False)
-    ended = trace(task_id, args, {}, request)
-    return ended.info.retval if ended.info else None
 
 
 @fuzzed(20)
@@ -86,7 +93,7 @@ def test_headers_cannot_make_two_tasks_run_at_once(caplog, task, task_id, header
     caplog.set_level(logging.DEBUG, "django_redislock")
     ran.clear()
     with locks.lock(NAME, timeout=30):
-        error = execute(task, task_id, headers=headers, delivery=delivery)
+        error = execute(task, task_id, delivery, headers=headers)
     assert ran == []
     assert error is None or isinstance(error, AlreadyRunning | Retry), repr(error)
     for record in caplog.records:
@@ -96,43 +103,20 @@ def test_headers_cannot_make_two_tasks_run_at_once(caplog, task, task_id, header
 
 # A sender can forge everything that is read from the request.
 
-KEPT = "messages:kept"
-
-READ = {"id", "args", "kwargs", "headers", "delivery_info", "retries", "is_eager"}
-READ |= {"called_directly", "chord", "group", "chain", "callbacks", "errbacks", "children"}
-"""The names that django_redislock reads from a request."""
-
 FORGED = sorted(
-    {*READ, *OURS}
+    {*OURS, "id", "args", "kwargs", "headers", "retries", "is_eager", "called_directly", "chord"}
+    | {"group", "chain", "callbacks", "errbacks", "children", "delivery_info", "_children"}
     # Celery passes these on to the next execution, which django_redislock sends.
     | {"expires", "eta", "timelimit", "reply_to", "hostname", "ignore_result", "stamps"}
-    # Celery keeps the children there.
-    | {"_children"}
 )
 
-
-def failing_body(argument=None):
-    ran.append(argument)
-    raise LookupError(argument)
-
-
-def kept_task(name, body=body, above=None, **options):
-    """A task whose lock is named KEPT."""
-    if above is None:
-        body = single_instance(key=KEPT, hold_on_retry=True)(body)
-    task = app.task(name=f"messages.kept.{name}", **options)(body)
-    if above is not None:
-        single_instance(mode=above, key=KEPT)(task)
-    return app.tasks[task.name]
-
-
-KEPT_TASKS = [
-    kept_task("while_executing"),
-    kept_task("until_executing", above="until_executing"),
-    kept_task("until_executed", above="until_executed"),
-    kept_task("apart", above="until_and_while_executing"),
+QUEUED_TASKS = [
+    task_above("until_executing"),
+    task_above("until_executed"),
+    task_above("until_and_while_executing"),
 ]
-RETRIED = kept_task("retried", failing_body, autoretry_for=(LookupError,), retry_backoff=True)
+KEPT_TASKS = [task_below("kept", hold_on_retry=True), *QUEUED_TASKS]
+RETRIED = task_below("retried", failing_body, (LookupError,), hold_on_retry=True)
 
 LONGEST_KEPT = 3600 + 600
 """Defaults of queue_timeout and retry_backoff_max, in seconds."""
@@ -143,19 +127,20 @@ forged = st.dictionaries(st.sampled_from(FORGED), extreme | json_values, max_siz
 
 
 def execute_forged(task, attributes):
-    """Execute a message whose headers set these attributes of the request, as Celery does it."""
     # The worker itself makes the mapping.
     delivery = {"redelivered": attributes.get("delivery_info")}
-    request = {"id": "forged", "is_eager": False, **attributes, "delivery_info": delivery}
-    trace = build_tracer(task.name, task, app=app, eager=True, propagate=False)
     with contextlib.suppress(Exception):  # Celery itself may fail on forged data
-        trace(request["id"], (), {}, request)
+        execute(task, "forged", **attributes | {"delivery_info": delivery})
 
 
-def is_later_run(task):
+def is_later_run(task, task_id="later", **attributes):
     ran.clear()
-    error = execute(task, "later")
+    error = execute(task, task_id, **attributes)
     return ran == [None] and (error is None or isinstance(error, LookupError | Retry))
+
+
+def held():
+    return [(info.name, info.token) for info in locks.active(f"{NAME}*")]
 
 
 @fuzzed(60)
@@ -164,27 +149,23 @@ def is_later_run(task):
 @example(KEPT_TASKS[0], {DUPLICATE: {"a": 1}})
 def test_nothing_is_held_after_a_forged_message(task, attributes):
     execute_forged(task, attributes)
-    assert not list(locks.active(f"{KEPT}*"))
+    assert held() == []
     assert is_later_run(task)
-    assert not list(locks.active(f"{KEPT}*"))
+    assert held() == []
 
 
 @fuzzed(30)
-@given(st.sampled_from(KEPT_TASKS[1:]), forged)
-@example(KEPT_TASKS[1], {QUEUE_LOCK: KEPT, "id": None})
-@example(KEPT_TASKS[2], {QUEUE_LOCK: KEPT, AGAIN: True, DUPLICATE: "queued"})
-@example(KEPT_TASKS[3], {QUEUE_LOCK: f"{KEPT}:queued", "retries": 1})
+@given(st.sampled_from(QUEUED_TASKS), forged)
+@example(QUEUED_TASKS[0], {QUEUE_LOCK: NAME, "id": None})
+@example(QUEUED_TASKS[1], {QUEUE_LOCK: NAME, AGAIN: True, DUPLICATE: "queued"})
+@example(QUEUED_TASKS[2], {QUEUE_LOCK: f"{NAME}:queued", "retries": 1})
 def test_a_forged_message_does_not_affect_a_queued_one(task, attributes):
     task.apply_async(task_id="queued")
-    before = list(locks.active(f"{KEPT}*"))
+    before = held()
     execute_forged(task, attributes)
-    assert [(info.name, info.token) for info in locks.active(f"{KEPT}*")] == [
-        (info.name, info.token) for info in before
-    ]
-    ran.clear()
-    assert execute(task, "queued", headers={QUEUE_LOCK: before[0].name}) is None
-    assert ran == [None]
-    assert not list(locks.active(f"{KEPT}*"))
+    assert held() == before
+    assert is_later_run(task, "queued", headers={QUEUE_LOCK: before[0][0]})
+    assert held() == []
 
 
 def is_bounded(attributes):
@@ -200,47 +181,48 @@ def is_bounded(attributes):
 @example({"retries": [1]})
 def test_a_retried_forged_message_does_not_keep_its_lock_longer(attributes):
     execute_forged(RETRIED, attributes)
-    kept = locks.get(KEPT)
+    kept = locks.get(NAME)
     assert kept is None or kept.ttl <= LONGEST_KEPT
-    locks.force_release(KEPT)
+    locks.force_release(NAME)
     assert is_later_run(RETRIED)
-    locks.force_release(KEPT)
+    locks.force_release(NAME)
 
 
 # A worker looks for revoked requests. A sender can forge their stamps.
 
-FORGED_STAMPS = [
-    {"stamped_headers": ["batch"], "stamps": None},
-    {"stamped_headers": ["batch"], "stamps": ["batch"]},
-    {"stamped_headers": ["batch"], "stamps": {"batch": [{}]}},
-    {"stamped_headers": ["batch"], "stamps": {"batch": 5}},
-    {"stamped_headers": [["batch"]], "stamps": {"batch": "1"}},
-    {"stamped_headers": 5, "stamps": {"batch": "1"}},
-]
-
 
 def received(task, task_id, **headers):
     """Return the request that a worker makes of a message."""
-    headers = {"id": task_id, "task": task.name, QUEUE_LOCK: KEPT, **headers}
+    headers = {"id": task_id, "task": task.name, QUEUE_LOCK: NAME, **headers}
     message = kombu.Message(
         b"[[], {}, {}]", content_type="application/json", content_encoding="utf-8", headers=headers
     )
     return Request(message, app=app, task=task)
 
 
-@pytest.mark.parametrize("forged", FORGED_STAMPS)
-def test_forged_stamps_do_not_hide_revoked_requests(monkeypatch, forged):
+@pytest.mark.parametrize(
+    ("names", "stamps"),
+    [
+        (["batch"], None),
+        (["batch"], ["batch"]),
+        (["batch"], {"batch": [{}]}),
+        (["batch"], {"batch": 5}),
+        ([["batch"]], {"batch": "1"}),
+        (5, {"batch": "1"}),
+    ],
+)
+def test_forged_stamps_do_not_hide_revoked_requests(monkeypatch, names, stamps):
     monkeypatch.setitem(state.revoked_stamps, "batch", ["1"])
-    task, monitor = KEPT_TASKS[2], worker.Monitor()
+    task, monitor = QUEUED_TASKS[1], worker.Monitor()
     task.apply_async(task_id="queued")
     requests = [
-        received(task, "forged", **forged),
+        received(task, "forged", stamped_headers=names, stamps=stamps),
         received(task, "queued", stamped_headers=["batch"], stamps={"batch": ["1"]}),
     ]
     for request in requests:
         monitor.received[request.id] = request
     monitor.check()
-    assert not list(locks.active(f"{KEPT}*"))
+    assert held() == []
     assert list(monitor.received) == ["forged"]
 
 
@@ -254,48 +236,34 @@ def size_of(redis_server):
 
 
 @pytest.mark.parametrize("task", KEPT_TASKS, ids=lambda task: task.name)
-def test_long_task_ids_need_little_memory_in_redis(redis_server, task):
+def test_long_ids_and_thread_names_need_little_memory_in_redis(redis_server, monkeypatch, task):
+    monkeypatch.setattr(threading.current_thread(), "name", LONG)
     before = size_of(redis_server)
     for number in range(3):
         assert execute(task, f"{LONG}{number}") is None
-        with locks.lock(KEPT):
-            assert execute(task, f"{LONG}{number}") is None or task is KEPT_TASKS[3]
+        with locks.lock(NAME):
+            assert len(locks.get(NAME).holder.thread) == 255
+            execute(task, f"{LONG}{number}")
     assert size_of(redis_server) - before < 100_000
-    for info in locks.active(f"{KEPT}*"):  # of a retry
+    for info in locks.active(f"{NAME}*"):  # of a retry
         locks.force_release(info.name)
 
 
-def test_a_long_thread_name_needs_little_memory_in_redis(redis_server):
-    before = size_of(redis_server)
-    thread = threading.current_thread()
-    name, thread.name = thread.name, LONG
-    try:
-        with locks.lock(KEPT):
-            assert len(locks.get(KEPT).holder.thread) == 255
-    finally:
-        thread.name = name
-    assert size_of(redis_server) - before < 20_000
-
-
 def test_a_queued_task_with_a_long_id_is_not_returned_for_another():
-    task = KEPT_TASKS[2]
-    first = task.apply_async(task_id=LONG)
-    assert first.id == LONG
-    assert len(locks.get(KEPT).holder.task_id) == 256
-    second = task.delay()
-    assert second.id not in (LONG, locks.get(KEPT).holder.task_id)
+    task = QUEUED_TASKS[1]
     assert task.apply_async(task_id=LONG).id == LONG
-    locks.force_release(KEPT)
+    assert len(locks.get(NAME).holder.task_id) == 256
+    assert task.delay().id not in (LONG, locks.get(NAME).holder.task_id)
+    assert task.apply_async(task_id=LONG).id == LONG
+    locks.force_release(NAME)
 
 
 def test_a_redelivered_task_with_a_long_id_is_run_again_later():
     errors = []
 
     def deliver_again(argument=None):
-        delivery = {"redelivered": True}
-        again = start(lambda: execute(KEPT_TASKS[0], LONG, delivery=delivery))
+        again = start(lambda: execute(KEPT_TASKS[0], LONG, {"redelivered": True}))
         errors.append(again.result())
 
-    first = app.task(name="messages.kept.first")(single_instance(key=KEPT)(deliver_again))
-    assert execute(first, LONG) is None
+    assert execute(task_below("first", deliver_again), LONG) is None
     assert [type(each) for each in errors] == [Retry]

@@ -6,8 +6,6 @@ import json
 from contextlib import suppress
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from redis.exceptions import RedisError
 
 from django_redislock import LockError, locks
@@ -15,23 +13,7 @@ from tests.lock_tools import start
 from tests.pages import RELEASE
 from tests.tools import wait_until
 
-from .forging import (
-    HOLDER,
-    INFOS,
-    NAMES,
-    NUMBERS,
-    STREAMS,
-    WAITER,
-    holders,
-    infos,
-    invalid,
-    key_of,
-    keys_of,
-    numbers,
-    raws,
-    waiters,
-)
-from .fuzzing import fuzzed
+from .forging import HOLDER, INFOS, NAMES, NUMBERS, STREAMS, WAITER, key_of, keys_of
 from .looking import command, ways_to_see, ways_to_see_the_past
 
 pytestmark = pytest.mark.django_db
@@ -40,8 +22,6 @@ GOOD = "ours"
 BAD = "theirs"
 OTHER = "another of ours"
 AT_ONCE = 15  # locks, besides those of NAMES. The dashboard shows the 30 that were busiest
-FACTS = ("kind", "capacity", "used", "soonest", "latest")
-EVENT = ("name", "kind", "token", "how", "at", "holder", "weight", "waited", "info")
 
 
 @pytest.fixture
@@ -85,11 +65,10 @@ def use(name):
 
 def test_records_and_names_that_are_known_to_be_hard(tenant, other_locks_work):
     records = [tenant.holder(info) for info in INFOS]
-    for part in HOLDER:
-        records += [tenant.holder(**{part: number}) for number in NUMBERS]
     queued = [tenant.waiter(info) for info in INFOS]
-    for part in WAITER:
-        queued += [tenant.waiter(**{part: number}) for number in NUMBERS]
+    for number in NUMBERS:
+        records += [tenant.holder(**{part: number}) for part in HOLDER]
+        queued += [tenant.waiter(**{part: number}) for part in WAITER]
     for first in range(0, len(records), AT_ONCE):
         tenant.client.flushdb()
         tenant.lock(BAD, *records, beside=GOOD)
@@ -103,48 +82,33 @@ def test_records_and_names_that_are_known_to_be_hard(tenant, other_locks_work):
         other_locks_work()
 
 
-locks_with_holders = st.tuples(st.lists(holders, max_size=3), invalid(*FACTS))
-scores = st.sampled_from([1, 1e13, 1e15, 2.0**53, float("inf")])
-missing = st.sets(st.sampled_from(EVENT), max_size=2)
-events = st.tuples(st.sampled_from(STREAMS), holders, infos, invalid(*EVENT), missing)
-rates = st.dictionaries(raws | numbers.map(lambda number: f"{number} lost"), raws | numbers)
-
-
-@fuzzed(6)
-@given(
-    st.lists(locks_with_holders, min_size=1, max_size=5),
-    st.lists(waiters, max_size=5),
-    st.dictionaries(raws, scores, max_size=5),
-    st.lists(events, max_size=5),
-    rates,
-)
-def test_records_and_names(tenant, other_locks_work, drawn, queued, names, past, counts):
-    tenant.client.flushdb()
-    for at, (records, facts) in enumerate(drawn):
-        records = [tenant.made(tenant.holder, each) for each in records]
-        tenant.lock(f"{BAD} {at}" if at else BAD, *records, beside=GOOD, **facts)
-    if queued:
-        tenant.queue(BAD, *(tenant.made(tenant.waiter, each) for each in queued))
-    for name, score in names.items():
-        tenant.lock(name, tenant.holder(), beside=GOOD)
+@pytest.mark.parametrize("value", [b"", b"\xff\x00", b"nan", b"-1", b"9" * 400])
+def test_facts_events_and_rates_that_are_known_to_be_hard(tenant, other_locks_work, value):
+    for at, fact in enumerate(("kind", "capacity", "used", "soonest", "latest")):
+        tenant.lock(f"{BAD} {at}" if at else BAD, tenant.holder(), beside=GOOD, **{fact: value})
+    for name, score in ((b"\xff", 1), (b"a", 2.0**53), (value, float("inf"))):
         tenant.client.zadd(key_of(GOOD, "index"), {name: score})
-    for stream, record, info, bad_fields, without in past:
-        fields = tenant.event(BAD, tenant.made(tenant.holder, record), info) | bad_fields
-        fields = {name: fields[name] for name in fields if name not in without}
-        tenant.client.xadd(key_of(GOOD, stream), fields)
-    if counts:
-        tenant.client.hset(key_of(GOOD, "rates"), mapping=counts)
+    for stream in STREAMS:
+        event = tenant.event(BAD, tenant.holder())
+        for field in event:
+            tenant.client.xadd(key_of(GOOD, stream), event | {field: value})
+            without = {name: event[name] for name in event if name != field}
+            tenant.client.xadd(key_of(GOOD, stream), without)
+    rates = {value: 1, b"1 lost": value, value + b" lost": 1}
+    tenant.client.hset(key_of(GOOD, "rates"), mapping=rates)
     other_locks_work()
 
 
-def test_a_forged_grant_is_ignored(tenant):
-    def inboxes():
-        found = tenant.client.keys(f"{keys_of(GOOD).inboxes}*:alive")
-        return [key.removesuffix(b":alive") for key in found]
+def inbox_of(tenant):
+    """Return the inbox of the only process that waits."""
+    [key] = wait_until(lambda: tenant.client.keys(f"{keys_of(GOOD).inboxes}*:alive"))
+    return key.removesuffix(b":alive")
 
+
+def test_a_forged_grant_is_ignored(tenant):
     with locks.lock(GOOD, blocking=False):
         waits = start(locks.lock(GOOD, blocking_timeout=1).acquire)
-        [inbox] = wait_until(inboxes)
+        inbox = inbox_of(tenant)
         for forged in (b"", b"\xff", b"nan 1 1", b"9" * 5000, b"1 2", b"-1 5 1", b"1 0 1"):
             tenant.client.rpush(inbox, forged)
         wait_until(lambda: not tenant.client.exists(inbox))
@@ -152,18 +116,61 @@ def test_a_forged_grant_is_ignored(tenant):
         assert waits.result(60) is False
 
 
-@pytest.mark.parametrize("kind", ["string", "set"])
-@pytest.mark.parametrize("part", ["", ":alive"])
+@pytest.mark.parametrize("key", [b"", b":alive"])
 @pytest.mark.parametrize("is_async", [False, True])
-def test_an_inbox_of_another_type_fails_no_waiter(tenant, is_async, part, kind):
+def test_an_inbox_of_another_type_fails_no_waiter(tenant, is_async, key):
     lock, waiter = locks.lock(GOOD, blocking=False), locks.lock(GOOD, blocking_timeout=60)
     assert lock.acquire()
     waits = start(lambda: asyncio.run(waiter.aacquire()) if is_async else waiter.acquire())
-    [alive] = wait_until(lambda: tenant.client.keys(f"{keys_of(GOOD).inboxes}*:alive"))
-    tenant.of_type(kind, alive.removesuffix(b":alive") + part.encode())
+    inbox = inbox_of(tenant)
+    tenant.client.delete(inbox + key)
+    tenant.client.sadd(inbox + key, b"x")
     lock.release()
     assert waits.result(60)
     locks.force_release(GOOD)
+
+
+def test_a_kind_cannot_control_the_terminal(tenant):
+    tenant.lock(GOOD, tenant.holder(), beside=GOOD, kind="\x1b[31m\n\u202e")
+    fields = tenant.event(GOOD, tenant.holder()) | {"kind": "\x1b[31m", "how": "\x1b[31m\u202e"}
+    tenant.client.xadd(key_of(GOOD, "broken"), fields)
+
+    shown = command("show", GOOD) + command("list") + command("history")
+    with pytest.raises(RedisError) as caught:
+        locks.lock(GOOD).acquire(blocking=False)
+    for text in (shown, str(caught.value)):
+        assert "\x1b" not in text
+        assert "\u202e" not in text
+
+
+def test_holders_with_odd_tokens_can_be_released(tenant, operator):
+    tokens = {f"planted {token!r}": token for token in ("", "a b", "x:y", "é", "x" * 200, "a\nb")}
+    for name, token in tokens.items():
+        tenant.lock(name, beside=GOOD)
+        tenant.client.hset(keys_of(name).lock, f"h:{token}", tenant.holder())
+    held = {info.name: info.fence_token for info in locks.active()}
+    assert held.keys() == tokens.keys()
+
+    first, *others = tokens
+    command("release", first, "--yes")
+    assert not locks.get(first)
+    seen = json.dumps([(name, held[name]) for name in others[:3]])
+    operator.post(RELEASE, {"seen": seen, "confirmed": "yes"})
+    assert {info.name for info in locks.active()} == {*others[3:]}
+    command("release", "--all", "--yes")
+    assert locks.count() == 0
+
+
+def test_the_holder_with_an_empty_token_is_released_alone(tenant):
+    pool = locks.semaphore(GOOD, 2)
+    with pool:
+        tenant.client.hset(keys_of(GOOD).lock, mapping={"h:": tenant.holder(), "used": 2})
+        assert len(locks.get(GOOD).holders) == 2
+
+        assert locks.force_release(GOOD, "") == 1
+
+        assert pool.owned()
+        assert len(locks.get(GOOD).holders) == 1
 
 
 def test_the_error_names_the_task_that_holds_the_lock(tenant):
@@ -171,62 +178,3 @@ def test_the_error_names_the_task_that_holds_the_lock(tenant):
     message = r"held by web1:42 \(shop\.pay\) for"
     with pytest.raises(LockError, match=message), locks.lock(GOOD, blocking=False):
         pass
-
-
-def test_a_kind_cannot_control_the_terminal(tenant):
-    tenant.lock(GOOD, tenant.holder(), beside=GOOD, kind="\x1b[31m\n\u202e")
-    tenant.lock(OTHER, beside=GOOD, kind="\x1b[31m\n\u202e")
-    tenant.queue(OTHER, tenant.waiter())
-    fields = tenant.event(GOOD, tenant.holder()) | {"kind": "\x1b[31m", "how": "\x1b[31m\u202e"}
-    tenant.client.xadd(key_of(GOOD, "broken"), fields)
-
-    shown = command("show", GOOD) + command("show", OTHER) + command("list") + command("history")
-    assert "\x1b" not in shown
-    assert "\u202e" not in shown
-    with pytest.raises(RedisError) as caught:
-        locks.lock(GOOD).acquire(blocking=False)
-    assert "\x1b" not in str(caught.value)
-
-
-ODD_TOKENS = ["", "a b", "x:y", "é", "x" * 200, "a\nb"]
-
-
-def plant(tenant, token):
-    """Write a holder with a token that this package never creates. Return the lock's name."""
-    name = f"planted {ODD_TOKENS.index(token)}"
-    keys, end = keys_of(name), tenant.now + 60_000
-    facts = {"kind": "mutex", "capacity": 1, "used": 1, "soonest": end, "latest": end}
-    tenant.client.hset(keys.lock, mapping=facts | {f"h:{token}": tenant.holder()})
-    tenant.client.zadd(keys.index, {name: end})
-    return name
-
-
-def test_holders_with_odd_tokens_can_be_released(tenant, operator):
-    names = [plant(tenant, token) for token in ODD_TOKENS]
-    held = {info.name: info.fence_token for info in locks.active()}
-    assert held.keys() == set(names)
-
-    assert f"Released {names[0]}" in command("release", names[0], "--yes")
-    ours = locks.lock(GOOD)
-    assert ours.acquire()
-    seen = json.dumps([*list(held.items())[1:4], (GOOD, ours.fence_token)])
-    response = operator.post(RELEASE, {"seen": seen, "confirmed": "yes"})
-    printed = command("release", "--all", "--yes")
-
-    assert response.status_code == 302
-    assert not ours.owned()
-    assert all(f"Released {name}" in printed for name in list(held)[4:] if name != names[0])
-    assert locks.count() == 0
-
-
-def test_the_holder_with_an_empty_token_is_released_alone(tenant):
-    pool = locks.semaphore(GOOD, 2)
-    with pool:
-        keys = keys_of(GOOD)
-        tenant.client.hset(keys.lock, mapping={"h:": tenant.holder(), "used": 2})
-        assert len(locks.get(GOOD).holders) == 2
-
-        assert locks.force_release(GOOD, "") == 1
-
-        assert pool.owned()
-        assert len(locks.get(GOOD).holders) == 1

@@ -24,7 +24,6 @@ pytestmark = pytest.mark.django_db
 
 FRAGMENTS = [
     "<script>alert(1)</script>",
-    "<img src=x onerror=alert(1)>",
     "</title></svg></textarea></style></script><svg onload=alert(1)>",
     '" onmouseover="alert(1)" x="',
     "' onfocus='alert(1)' autofocus '",
@@ -36,14 +35,12 @@ FRAGMENTS = [
     "{{ name }}{% now 'Y' %}{# x #}",
     "%(name)s %s {name} {0}",
     "javascript:alert(1)",
-    "data:text/html,<b>",
     "\\u003cb\\u003e\\x3cb\\x3e",
     "\x1b[31m\x1b]0;title\x07\x9b31m",
     "\r\n\t\v\f\x85\u2028\u2029",
     "\u202e\u2066\u200f\ufeff\u00ad\U000e0041",
     "\x00\ud800\udfff\ufffe",
     "[red]x[/red]",
-    "日本 é",
     "\\n\\",
 ]
 
@@ -54,37 +51,28 @@ hostile = (
 SAME_LENGTH = str.maketrans(dict.fromkeys("<>&\"'", "x"))
 
 
-def harmless(text):
-    """Return a text of the same length without special characters of HTML."""
-    return text.translate(SAME_LENGTH)
-
-
 class Stranger:
     """All texts that the holder of a lock can choose."""
 
     def __init__(self, name, values):
         self.name = fit_name(name)
-        values = json.loads(json.dumps(values))  # JSON combines two surrogates into one character
-        self.host, self.thread, self.task, self.task_id, self.key, self.value = values
+        # JSON combines two surrogates into one character.
+        self.values = json.loads(json.dumps(values))
 
     def harmless(self):
-        values = (self.host, self.thread, self.task, self.task_id, self.key, self.value)
-        return Stranger(harmless(self.name), [harmless(each) for each in values])
-
-    @property
-    def info(self):
-        return json.dumps(
-            INFO
-            | {"host": self.host, "thread": self.thread, "metadata": {self.key: self.value}}
-            | {"task_name": self.task, "task_id": self.task_id}
-        )
+        """Return texts of the same lengths without special characters of HTML."""
+        values = [each.translate(SAME_LENGTH) for each in self.values]
+        return Stranger(self.name.translate(SAME_LENGTH), values)
 
     def write(self, tenant):
         """Write a holder, a waiter and events with the texts."""
+        host, thread, task, task_id, key, value = self.values
+        about = {"host": host, "thread": thread, "metadata": {key: value}}
+        info = json.dumps(INFO | about | {"task_name": task, "task_id": task_id})
         tenant.client.flushdb()
-        tenant.lock(self.name, tenant.holder(self.info, lease="200000"), beside=self.name)
-        tenant.queue(self.name, tenant.waiter(self.info, grant_ttl="60000"))  # the next waiter
-        event = tenant.event(self.name, tenant.holder(self.info), self.info)
+        tenant.lock(self.name, tenant.holder(info, lease="200000"), beside=self.name)
+        tenant.queue(self.name, tenant.waiter(info, grant_ttl="60000"))  # the next waiter
+        event = tenant.event(self.name, tenant.holder(info), info)
         for stream in ("ended", "broken", "refused"):
             tenant.client.xadd(key_of(self.name, stream), event | {"how": "expired"})
 
@@ -98,12 +86,11 @@ def pages(stranger, client):
     yield "the list, searched", page(client, f"{LIST}?q=*")
     yield "the dashboard", page(client, DASHBOARD)
     yield "its page", page(client, page_of(stranger.name))
-    holding = locks.get(stranger.name).holders[0]
-    seen = json.dumps([[stranger.name, holding.fence_token, "", stranger.host]])
-    gone = json.dumps([[stranger.name, 1, "", stranger.host], *json.loads(seen)])
-    ask = client.post(f"{LIST}release/", {"seen": gone})
+    fence = locks.get(stranger.name).fence_token
+    seen = json.dumps([[stranger.name, number] for number in (1, fence)])
+    ask = client.post(f"{LIST}release/", {"seen": seen})
     yield "the confirmation", text_of(ask)
-    done = client.post(f"{LIST}release/", {"seen": gone, "confirmed": "yes"}, follow=True)
+    done = client.post(f"{LIST}release/", {"seen": seen, "confirmed": "yes"}, follow=True)
     yield "what was done", text_of(done)
     yield "the log of the lock", page(client, page_of(stranger.name).replace("change", "history"))
     yield "the index", page(client, "/admin/")
@@ -113,62 +100,63 @@ def pages(stranger, client):
 
 @fuzzed(2)
 @given(strangers)
+@example(Stranger("\u202eevil\u2028", ["x"] * 6))
 def test_in_pages(tenant, operator, stranger):
     LogEntry.objects.all().delete()
     stranger.write(tenant)
     found = {what: read(text) for what, text in pages(stranger, operator)}
+    entry = LogEntry.objects.get()
+    assert entry.object_repr.isprintable()
+    assert entry.change_message.isprintable()
     twin = stranger.harmless()
     LogEntry.objects.all().delete()
     twin.write(tenant)
     for what, text in pages(twin, operator):
         assert found[what].shape == read(text).shape, f"{what} has other elements"
-        assert not _steering(found[what].text), f"{what} shows what is not printable"
+        assert not steering(found[what].text, "\n\t\xa0"), f"{what} shows what is not printable"
         for address in found[what].addresses:
             assert address[:1] in ("", "/", "?", "#"), f"{what} leads to {address}"
     own = found["its page"].text
-    for value in (stranger.name, stranger.host, stranger.thread, stranger.task, stranger.task_id):
+    for value in (stranger.name, *stranger.values[:4]):
         assert printable(value) in own
 
 
-def _steering(text):
-    return {char for char in text if not (char.isprintable() or char in "\n\t\xa0")}
+def steering(text, allowed="\n"):
+    return {char for char in text if not (char.isprintable() or char in allowed)}
 
 
 def outputs(name):
-    yield command("list")
-    yield command("show", name)
-    yield command("history")
-    yield command("release", name, "--dry-run")
+    return [
+        command("list"),
+        command("show", "--", name),
+        command("history"),
+        command("release", "--dry-run", "--", name),
+    ]
 
 
 @fuzzed(2)
 @given(strangers)
 @example(Stranger("-j\xad\t\U0004970a", ["x"] * 6))
-def test_in_the_terminal(tenant, stranger):
+@example(Stranger("x", ["\ud800"] * 6))
+def test_in_the_terminal_and_in_json(tenant, stranger):
     stranger.write(tenant)
-    shown = list(outputs(stranger.name))
+    shown = outputs(stranger.name)
+    jsons = [as_json(*line) for line in (["list"], ["show", "--", stranger.name], ["history"])]
+    [lock] = json.loads(jsons[0])
+    [holder] = lock["holders"]
+    host, _, _, _, key, value = [
+        text.encode(errors="replace").decode() for text in stranger.values
+    ]
+    assert lock["name"] == stranger.name
+    assert (holder["holder"]["host"], holder["metadata"]) == (host, {key: value})
+    assert {event["name"] for event in json.loads(jsons[2])} == {stranger.name}
+    assert all(text.isascii() and not steering(text) for text in jsons)
+
     twin = stranger.harmless()
     twin.write(tenant)
     for one, other in zip(shown, outputs(twin.name), strict=True):
-        assert not {char for char in one if not (char.isprintable() or char == "\n")}
+        assert not steering(one)
         assert one.count("\n") == other.count("\n"), "there is a line too many"
-
-
-@fuzzed(2)
-@given(strangers)
-def test_in_json(tenant, stranger):
-    stranger.write(tenant)
-    for arguments in (["list"], ["show", stranger.name], ["history"]):
-        text = as_json(*arguments)
-        assert text.isascii()
-        assert not {char for char in text if not (char.isprintable() or char == "\n")}
-    [lock] = json.loads(as_json("list"))
-    [holder] = lock["holders"]
-    assert lock["name"] == stranger.name
-    assert holder["holder"]["host"] == stranger.host
-    assert holder["metadata"] == {stranger.key: stranger.value}
-    events = json.loads(as_json("history"))
-    assert [event["name"] for event in events] == [stranger.name] * len(events)
 
 
 @settings(max_examples=30)
@@ -206,15 +194,3 @@ def test_in_logs_and_errors(caplog, name):
     ]
     assert len(messages) >= 2
     assert all(text.isprintable() for text in (*messages, str(lost.value)))
-
-
-def test_a_name_cannot_manipulate_the_log_of_admin_actions(tenant, operator):
-    name = "\u202eevil\u2028"
-    tenant.lock(name, tenant.holder(), beside=name)
-    seen = json.dumps([[name, locks.get(name).fence_token]])
-
-    operator.post(f"{LIST}release/", {"seen": seen, "confirmed": "yes"})
-
-    entry = LogEntry.objects.get()
-    assert entry.object_repr == "\\u202eevil\\u2028"
-    assert entry.change_message.isprintable()

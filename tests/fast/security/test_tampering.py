@@ -26,8 +26,18 @@ VALUES = ["", "0", "-1", "1.-2.3", "1e9", "nan", "9" * 30, "x" * 3000, "../..", 
 VALUES += ["default", "django_redis", "nowhere", "stale", "name"]
 VALUES += ["\x00", "\r\nX-Injected: 1", "\u202e", "\ud800"]
 
-values = st.sampled_from(VALUES) | texts
-queries = st.dictionaries(st.sampled_from(PARAMETERS) | texts, values, max_size=4)
+
+def whole(text):
+    """Return the text as a browser can send it, without lone surrogates."""
+    return text.encode(errors="replace").decode()
+
+
+values = (st.sampled_from(VALUES) | texts).map(whole)
+queries = st.dictionaries(st.sampled_from(PARAMETERS) | texts.map(whole), values, max_size=4)
+names = values.map(lambda name: f"{LIST}{quote(name, safe='')}/")
+addresses = st.sampled_from([LIST, DASHBOARD, page_of(HELD), RELEASE]) | st.tuples(
+    names, st.sampled_from(["change", "history", "delete", ""])
+).map("".join)
 
 
 @pytest.fixture
@@ -35,48 +45,28 @@ def lock(hold):
     return hold(HELD)
 
 
-def sendable(fields):
-    """Return the fields as a browser can send them, without lone surrogates."""
-    return {_whole(name): _whole(value) for name, value in fields.items()}
-
-
-def _whole(text):
-    return text.encode(errors="replace").decode()
-
-
-@fuzzed(8)
-@given(queries, st.sampled_from([LIST, DASHBOARD, page_of(HELD), RELEASE]))
+@fuzzed(16)
+@given(queries, addresses)
 @example({"o": "1." * 500}, LIST)
 @example({"p": "9" * 400}, LIST)
 @example({"columns": "\r\nSet-Cookie: a=b"}, LIST)
 @example({"using": "nowhere"}, DASHBOARD)
 def test_addresses(lock, operator, query, address):
-    response = operator.get(address, sendable(query))
+    response = operator.get(address, query)
 
-    assert response.status_code in (200, 302, 400, 404), query
+    assert response.status_code in (200, 301, 302, 400, 403, 404), query
     assert "X-Injected" not in response.headers
-    if response.status_code == 302:
-        assert response.url.startswith(LIST)
+    if response.status_code in (301, 302):
+        assert response.url.startswith("/admin/")
         assert response.url.isprintable()
     assert lock.owned()
     assert not LogEntry.objects.exists()
 
 
-@fuzzed(8)
-@given(values, st.sampled_from(["change", "history", "delete", ""]))
-def test_names_in_addresses(lock, operator, name, page):
-    response = operator.get(f"{LIST}{quote(_whole(name), safe='')}/{page}")
-
-    assert response.status_code in (200, 301, 302, 400, 403, 404), name
-    if response.status_code in (301, 302):
-        assert response.url.startswith(("/admin/", "/admin?"))
-    assert lock.owned()
-
-
 def seen_like(fence_token):
     """Return a strategy for invalid values of the form field `seen`."""
-    right = [HELD, fence_token, ""]
-    change = st.tuples(st.integers(0, 3), json_values | st.sampled_from(VALUES))
+    right = [HELD, fence_token]
+    change = st.tuples(st.integers(0, 2), json_values | st.sampled_from(VALUES))
 
     def spoil(changes):
         row = list(right)
@@ -88,26 +78,22 @@ def seen_like(fence_token):
 
 
 def test_forms(lock, operator):
-    right = seen_like(lock.fence_token)
-
     @fuzzed(8)
     @given(
-        right.map(json.dumps) | texts.map(_whole),
+        seen_like(lock.fence_token).map(json.dumps) | texts.map(whole),
         st.sampled_from([{}, CONFIRMED, CONFIRMED | {"part_of": "5"}, {"all": "yes"}]),
-        st.sampled_from(["", "-1", "9" * 30, "x", "1"]),
     )
-    @example("[" * 100_000, CONFIRMED, "1")
-    @example(json.dumps([[HELD, 1e400, ""]]), CONFIRMED, "1")
-    @example(f'[["{HELD}", {"9" * 5000}]]', CONFIRMED, "1")
-    @example(json.dumps([[HELD, lock.fence_token + 1]]), CONFIRMED, "1")
-    @example(json.dumps([[HELD, lock.fence_token, "nowhere"]]), CONFIRMED, "1")
-    @example(json.dumps([["other", lock.fence_token]]), CONFIRMED, "1")
-    def send(seen, more, told):
+    @example("[" * 100_000, CONFIRMED)
+    @example(json.dumps([[HELD, 1e400]]), CONFIRMED)
+    @example(f'[["{HELD}", {"9" * 5000}]]', CONFIRMED)
+    @example(json.dumps([[HELD, lock.fence_token + 1]]), CONFIRMED)
+    @example(json.dumps([[HELD, lock.fence_token, "nowhere"]]), CONFIRMED)
+    @example(json.dumps([["other", lock.fence_token]]), CONFIRMED)
+    def send(seen, more):
         if names_the_holder(seen, lock):
             return
-        form = {"seen": seen, "told": told, **more}
         answers = [
-            operator.post(RELEASE, form),
+            operator.post(RELEASE, {"seen": seen, **more}),
             operator.post(LIST, {"action": "release_selected", "_selected_action": seen}),
         ]
         assert {answer.status_code for answer in answers} <= {200, 302, 400}

