@@ -11,14 +11,12 @@ import subprocess
 import sys
 import termios
 import threading
-import time
 from collections.abc import Sequence
 from contextlib import redirect_stderr, redirect_stdout, suppress
 from io import StringIO
 from typing import IO, NamedTuple, Self, TextIO
 
 import psutil
-import pyte
 import pytest
 from django.core.management import call_command, load_command_class
 
@@ -88,75 +86,57 @@ class TerminalStream(StringIO):
         return True
 
 
-def call_on_terminal(*arguments: str, columns: int = 80, **environment: str) -> str:
+def call_on_terminal(*arguments: str, columns: int) -> str:
     """Return what the command prints on a terminal of this size, in this process."""
     out = TerminalStream()
     with pytest.MonkeyPatch.context() as patch:
         for name in UNWANTED:
             patch.delenv(name, raising=False)
-        for name, value in (
-            {"COLUMNS": str(columns), "DJANGO_COLORS": "nocolor"} | environment
-        ).items():
-            patch.setenv(name, value)
+        patch.setenv("COLUMNS", str(columns))
+        patch.setenv("DJANGO_COLORS", "nocolor")
         call_command("locks", *arguments, stdout=out)
     return out.getvalue()
 
 
 class Terminal:
-    """`manage.py locks`, or another program, on a pseudo-terminal. `screen` has what it shows."""
+    """`manage.py locks`, or another program, on a pseudo-terminal. `raw` has what it prints."""
 
-    def __init__(
-        self,
-        *arguments: str,
-        program: Sequence[str] = MANAGE,
-        rows: int = 24,
-        columns: int = 100,
-        **env: str,
-    ) -> None:
-        self.ours, theirs = pty.openpty()
-        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+    def __init__(self, *arguments: str, program: Sequence[str] = MANAGE, **env: str) -> None:
+        self.ours, self.theirs = pty.openpty()
+        fcntl.ioctl(self.theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 100, 0, 0))
         inherited = {name: os.environ[name] for name in os.environ.keys() - UNWANTED}
         self.process = subprocess.Popen(
             [*program, *arguments],
             cwd=ROOT,
             env=inherited | SETTINGS | {"TERM": "xterm-256color"} | env,
-            stdin=theirs,
-            stdout=theirs,
-            stderr=theirs,
+            stdin=self.theirs,
+            stdout=self.theirs,
+            stderr=self.theirs,
             start_new_session=True,
         )
-        self.theirs = theirs
-        self.screen = pyte.Screen(columns, rows)
-        self._stream = pyte.ByteStream(self.screen)
         self.raw = b""
 
     @property
     def text(self) -> str:
-        return "\n".join(line.rstrip() for line in self.screen.display)
+        """What was printed, without control sequences."""
+        return re.sub(r"\x1b\[[\d;]*m|\r", "", self.raw.decode(errors="replace"))
 
-    def shows(self, pattern: str, *, timeout: float = 60) -> re.Match[str]:
-        """The place on the screen; AssertionError if it is not there in time."""
-        deadline = time.monotonic() + timeout
-        while not (found := re.search(pattern, self.text, re.MULTILINE)):
-            assert time.monotonic() < deadline, f"no {pattern!r} within {timeout} s:\n{self.text}"
-            self.read(0.1)
-        return found
+    def shows(self, pattern: str) -> None:
+        """Return when the pattern is printed."""
+        wait_until(lambda: self.read() or re.search(pattern, self.text, re.MULTILINE), timeout=60)
 
-    def read(self, seconds: float) -> bool:
-        if not select.select([self.ours], [], [], seconds)[0]:
-            return False
-        data = os.read(self.ours, 1 << 16)
-        self.raw += data
-        self._stream.feed(data)
-        return True
+    def read(self) -> None:
+        while select.select([self.ours], [], [], 0)[0]:
+            self.raw += os.read(self.ours, 1 << 16)
 
     def press(self, keys: str) -> None:
         os.write(self.ours, keys.encode())
 
     def end(self) -> int:
-        """The exit status, once all that was written is read."""
-        wait_until(lambda: not self.read(0) and self.process.poll() is not None, timeout=60)
-        return self.process.wait()
+        """Return the exit status, after all that was printed is read."""
+        wait_until(lambda: self.read() or self.process.poll() is not None, timeout=60)
+        self.read()
+        return self.process.returncode
 
     def __enter__(self) -> Self:
         return self
@@ -185,13 +165,10 @@ class Subprocess:
         self.pid = self.process.pid
         self.said: list[str] = []
         self.complained: list[str] = []
-        pairs = ((self.process.stdout, self.said), (self.process.stderr, self.complained))
-        self._readers = [threading.Thread(target=self._read, args=each) for each in pairs]
+        streams = {self.process.stdout: self.said, self.process.stderr: self.complained}
+        self._readers = [threading.Thread(target=_read, args=each) for each in streams.items()]
         for reader in self._readers:
             reader.start()
-
-    def _read(self, stream: TextIO, lines: list[str]) -> None:
-        lines.extend(line.rstrip("\n") for line in stream)
 
     def expect(self, pattern: str) -> str:
         """Return the rest of the first line of stdout that has the pattern."""
@@ -202,14 +179,14 @@ class Subprocess:
         return self._first(self.complained, pattern)
 
     def _first(self, lines: list[str], pattern: str) -> str:
-        def found() -> re.Match[str] | None:
-            return next((match for each in lines if (match := re.search(pattern, each))), None)
+        def rest() -> list[str]:
+            found = (re.search(pattern, line) for line in lines)
+            return [match.string[match.end() :].strip() for match in found if match]
 
         with suppress(AssertionError):
-            wait_until(found)
-        match = found()
-        assert match, f"no {pattern!r} in {lines}, but {self.complained}"
-        return match.string[match.end() :].strip()
+            wait_until(rest)
+        assert rest(), f"no {pattern!r} in {lines}, but {self.complained}"
+        return rest()[0]
 
     def tell(self, line: str) -> None:
         self.process.stdin.write(line + "\n")
@@ -237,3 +214,7 @@ class Subprocess:
         for stream in (self.process.stdin, self.process.stdout, self.process.stderr):
             with suppress(BrokenPipeError):
                 stream.close()
+
+
+def _read(stream: TextIO, lines: list[str]) -> None:
+    lines.extend(line.rstrip("\n") for line in stream)

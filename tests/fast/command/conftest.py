@@ -10,7 +10,12 @@ from celery import Celery
 
 from django_redislock import locks
 from tests.commands import TerminalStream, call
-from tests.lock_fixtures import default_sigterm, three_servers  # noqa: F401  fixtures
+from tests.lock_fixtures import (  # noqa: F401  fixtures
+    alias_on,
+    default_sigterm,
+    own_locks,
+    own_server,
+)
 
 
 @pytest.fixture

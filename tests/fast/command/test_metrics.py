@@ -12,12 +12,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from django_redislock import LockError, LockLost, locks, metrics, single_instance
 from django_redislock.lock_state import STATES
 from django_redislock.testing import held_elsewhere
-from tests.commands import run_process
-from tests.lock_fixtures import alias_on  # noqa: F401  a fixture
 from tests.lock_tools import awaiting, hanging, start, waiting
 from tests.pages import postpone
-from tests.servers import Node
-from tests.tools import Child, wait_until
+from tests.tools import wait_until
 
 MUTEX = {"using": "default", "kind": "mutex"}
 
@@ -78,18 +75,6 @@ def test_holds_and_waits_are_counted_and_timed(registry):
 
 
 def test_failures_are_counted_from_0(registry):
-    with locks.lock("a"):
-        for name in ("refused", "failed", "lost"):
-            assert value(registry, f"{name}_total") == 0
-        assert start(locks.lock("a", blocking=False).acquire).result(60) is False
-        with pytest.raises(LockError):
-            locks.lock("a").acquire()
-    assert value(registry, "refused_total") == 1
-    assert value(registry, "failed_total") == 1
-    assert value(registry, "acquired_total") == 1
-
-
-def test_a_cancelled_wait_is_no_waiter(registry):
     async def use():
         async with locks.lock("a"):
             waits = asyncio.create_task(locks.lock("a").aacquire())
@@ -101,8 +86,16 @@ def test_a_cancelled_wait_is_no_waiter(registry):
                 await waits
             assert value(registry, "waiters") == 0
 
+    with locks.lock("a"):
+        for name in ("refused", "failed", "lost"):
+            assert value(registry, f"{name}_total") == 0
+        assert start(locks.lock("a", blocking=False).acquire).result(60) is False
+        with pytest.raises(LockError):
+            locks.lock("a").acquire()
     asyncio.run(use())
-    assert value(registry, "failed_total") == 1
+    assert value(registry, "refused_total") == 1
+    assert value(registry, "failed_total") == 2
+    assert value(registry, "acquired_total") == 2
 
 
 def test_a_lost_lock_is_not_held_and_counted_once(registry):
@@ -178,55 +171,37 @@ def test_the_server_is_asked_for_the_states_of_locks(registry, redis_server, mon
     assert "redislock_server_up{" not in text(installed(using=[]))
 
 
-KILLED = """
-from django_redislock import locks
-locks.lock("killed", timeout=1).acquire()
-say("holds")
-hear()
-"""
+def test_the_server_counts_recent_events(registry, redis_server):
+    def count(event: str) -> float:
+        return value(registry, "server_recent_events", using="default", event=event)
 
-
-def test_the_server_counts_killed_holders_and_releases_by_a_command(registry, redis_server):
     redis_server.flushdb()
     for event in ("acquired", "refused", "expired", "forced", "lost", "killed"):
-        assert value(registry, "server_recent_events", using="default", event=event) == 0
-    with Child(KILLED) as holder:
-        holder.expect("holds")
-        holder.kill()
-    wait_until(lambda: value(registry, "server_recent_events", using="default", event="expired"))
-    assert locks.get("killed") is None
+        assert count(event) == 0
+    assert locks.lock("expired", timeout=0.4, auto_renewal=False).acquire()
+    wait_until(lambda: count("expired"))
     with held_elsewhere("stuck"):
-        assert run_process("release", "stuck", "--yes").returncode == 0
-    assert value(registry, "server_recent_events", using="default", event="expired") == 1
-    assert value(registry, "server_recent_events", using="default", event="forced") == 1
-    assert value(registry, "server_recent_events", using="default", event="acquired") == 2
+        locks.force_release("stuck")
+    assert (count("acquired"), count("expired"), count("forced")) == (2, 1, 1)
 
 
-@pytest.fixture
-def own(alias_on):  # noqa: F811  the fixture
-    """An alias on a server that may go away."""
-    with Node() as server:
-        alias_on(server.url)
-        yield server
-
-
-def test_the_scrape_works_while_the_server_is_away(own, caplog):
+def test_the_scrape_works_while_the_server_is_away(own_locks, own_server, caplog):
     registry = installed(using=["own", "default", "own"])
     assert text(registry).count('redislock_server_up{using="own"}') == 1
     assert value(registry, "server_up", using="own") == 1
     assert value(registry, "server_locks", using="own", state="held") == 0
-    own.stop()
+    own_server.stop()
     assert value(registry, "server_up", using="own") == 0
     assert value(registry, "server_locks", using="own", state="held") is None
     assert value(registry, "server_up", using="default") == 1
     assert "Locks not counted: using='own'" in caplog.text
-    own.start()
+    own_server.start()
     assert value(registry, "server_up", using="own") == 1
 
 
-def test_the_scrape_does_not_hang_with_the_server(own):
+def test_the_scrape_does_not_hang_with_the_server(own_locks, own_server):
     registry = installed(using=["own"])
-    with hanging(own):
+    with hanging(own_server):
         began = time.monotonic()
         assert value(registry, "server_up", using="own") == 0
         assert time.monotonic() - began < 2 * metrics.SCRAPE_TIMEOUT_SECONDS

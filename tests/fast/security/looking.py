@@ -14,6 +14,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from django_redislock import locks, metrics
 from django_redislock.admin.addresses import page_address
+from tests.lock_fixtures import CORE
 from tests.pages import DASHBOARD, LIST, text_of
 
 Look = Callable[[], str]
@@ -47,13 +48,17 @@ def ways_to_see_the_past(name: str, client: Client) -> Iterator[tuple[str, Look]
         yield address, lambda address=address: page(client, address)
 
 
+AWAY = {"BACKEND": CORE, "LOCATION": "redis://127.0.0.1:2/0"}
+OTHERS = ("default", "away")
+
+
 def uses_of_the_alias(client: Client) -> Iterator[Look]:
-    """Return the uses of the cache alias `REDISLOCK_CACHE` whose results or errors are texts."""
+    """Return the uses of the cache alias `REDISLOCK_CACHE` whose results or errors are texts. A
+    quorum has it and `OTHERS`."""
     yield lambda: repr(locks) + repr(locks.lock("a")) + repr(locks.everywhere())
     yield lambda: str(locks.lock("a").acquire(blocking_timeout=0))
     yield lambda: str(asyncio.run(locks.lock("a").aacquire(blocking=False)))
-    others = ["default", "django_redis"]
-    yield lambda: str(locks.quorum("a", [locks.alias, *others]).acquire(blocking=False))
+    yield lambda: str(locks.quorum("a", [locks.alias, *OTHERS]).acquire(blocking=False))
     yield lambda: str(locks.get("a"))
     yield lambda: str(locks.health())
     for line in ("check", "check --format=json", "list", "run a -- true"):

@@ -20,7 +20,7 @@ from django_redislock.text import any_of, error_text, printable
 from tests.lock_fixtures import CORE
 from tests.pages import DASHBOARD, LIST, text_of
 
-from .looking import page_of, uses_of_the_alias
+from .looking import AWAY, page_of, uses_of_the_alias
 from .odd_server import odd_server
 
 pytestmark = pytest.mark.django_db
@@ -161,7 +161,7 @@ def test_the_error_of_a_server_is_shown_in_short(settings, caplog, operator, uni
     with odd_server(f"-ERR {unit * count}\r\n".encode()) as port:
         url = f"redis://127.0.0.1:{port}/0"
         hostile = {"BACKEND": CORE, "LOCATION": url, "OPTIONS": {"protocol": 2}}
-        settings.CACHES = {**settings.CACHES, "hostile": hostile}
+        settings.CACHES = {**settings.CACHES, "hostile": hostile, "away": AWAY}
         settings.REDISLOCK_CACHE = "hostile"
         for use in uses_of_the_alias(operator):
             with suppress(RedisError, LockError):

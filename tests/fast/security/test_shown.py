@@ -17,7 +17,7 @@ from tests.pages import DASHBOARD, LIST, text_of
 
 from .forging import INFO, key_of, texts
 from .fuzzing import fuzzed
-from .html import read
+from .html import Page
 from .looking import as_json, command, page, page_of
 
 pytestmark = pytest.mark.django_db
@@ -104,7 +104,7 @@ def pages(stranger, client):
 def test_in_pages(tenant, operator, stranger):
     LogEntry.objects.all().delete()
     stranger.write(tenant)
-    found = {what: read(text) for what, text in pages(stranger, operator)}
+    found = {what: Page(text) for what, text in pages(stranger, operator)}
     entry = LogEntry.objects.get()
     assert entry.object_repr.isprintable()
     assert entry.change_message.isprintable()
@@ -112,7 +112,7 @@ def test_in_pages(tenant, operator, stranger):
     LogEntry.objects.all().delete()
     twin.write(tenant)
     for what, text in pages(twin, operator):
-        assert found[what].shape == read(text).shape, f"{what} has other elements"
+        assert found[what].shape == Page(text).shape, f"{what} has other elements"
         assert not steering(found[what].text, "\n\t\xa0"), f"{what} shows what is not printable"
         for address in found[what].addresses:
             assert address[:1] in ("", "/", "?", "#"), f"{what} leads to {address}"

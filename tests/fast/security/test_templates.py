@@ -147,5 +147,10 @@ def test_no_pattern_takes_long(tenant):
         before = seconds_in_scripts(tenant.client)
         assert locks.page(pattern).total == 0
         assert seconds_in_scripts(tenant.client) - before < 0.5, f"{pattern[:9]} stalls the server"
-    for pattern in ("?" * MAX_NAME_BYTES, "*" * MAX_NAME_BYTES, name, "a*" * (MAX_NAME_BYTES // 2)):
+    for pattern in (
+        "?" * MAX_NAME_BYTES,
+        "*" * MAX_NAME_BYTES,
+        name,
+        "a*" * (MAX_NAME_BYTES // 2),
+    ):
         assert [info.name for info in locks.page(pattern).infos] == [name]
