@@ -124,6 +124,13 @@ def is_deadlock(viewer, name):
 CROSS = ("left holds a", "right holds b", "left waits b", "right waits a")
 CYCLE = [("left", "a", "b", "right"), ("right", "b", "a", "left")]
 
+BEHIND_A_WRITER = (
+    "left holds read:prices",
+    "writer waits write:prices",
+    "right holds stock",
+    "right waits read:prices",
+)
+
 DEADLOCKS = {
     "a cycle": (CROSS, "a", CYCLE),
     "a thread and itself": (
@@ -151,13 +158,7 @@ DEADLOCKS = {
         ],
     ),
     "a reader behind a writer": (
-        (
-            "left holds read:prices",
-            "writer waits write:prices",
-            "right holds stock",
-            "right waits read:prices",
-            "left waits stock",
-        ),
+        (*BEHIND_A_WRITER, "left waits stock"),
         "prices",
         [
             ("writer", "-", "prices", "left"),
@@ -197,12 +198,7 @@ NO_DEADLOCKS = {
         [("left", "a", "b", "fourth"), ("right", "b", "a", "third")],
     ),
     "a reader behind a writer that waits for no lock of the reader": (
-        (
-            "left holds read:prices",
-            "writer waits write:prices",
-            "right holds stock",
-            "right waits read:prices",
-        ),
+        BEHIND_A_WRITER,
         "prices",
         [("right", "stock", "prices", "left")],
     ),
