@@ -68,31 +68,6 @@ def test_metrics_of_processes_are_summed_and_dead_ones_hold_nothing(registry, tm
         assert value(registry, "held_locks") == 0
 
 
-FORKING = """
-import os
-from prometheus_client import generate_latest
-from django_redislock import locks, metrics
-metrics.install()
-lock = locks.lock("a")
-lock.acquire()
-if os.fork() == 0:
-    for line in generate_latest().decode().splitlines():
-        if line.startswith("redislock_held_locks{"):
-            say(line)
-    os._exit(0)
-os.wait()
-lock.release()
-say("ended")
-hear()
-"""
-
-
-def test_a_forked_child_counts_its_own_locks():
-    with Child(FORKING) as child:
-        assert child.expect("redislock_held_locks{").endswith(" 0.0")
-        child.expect("ended")
-
-
 # The documentation
 
 TRACED = """
