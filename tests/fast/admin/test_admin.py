@@ -159,6 +159,29 @@ def test_locks_are_named_if_redis_becomes_unreachable_during_a_release(hold, rel
     assert [lock.owned() for lock in held] == [False, True, True]
 
 
+def test_a_release_that_the_server_refuses_is_reported(hold, releaser, redis_server):
+    lock = hold("a")
+    redis_server.config_set("min-replicas-to-write", 1)
+    try:
+        done = confirm(releaser, seen(lock))
+    finally:
+        redis_server.config_set("min-replicas-to-write", 0)
+
+    failed, unconfirmed = messages_of(done)
+    assert re.match("A release on “default” failed: .*[Nn]ot enough good replicas", failed)
+    assert unconfirmed == "Release not confirmed: a"
+    assert lock.owned()
+
+
+def test_nothing_left_to_release_leads_back_to_the_list(releaser):
+    text = json.dumps([(name, fence) for name in "abcdefg" for fence in (1, 2)])
+
+    for response in (releaser.post(RELEASE, {"seen": text}), confirm(releaser, text)):
+        assert response.url == LIST
+        skipped = "Skipped (changed after you opened the page): a, b, c, d, e and 2 more"
+        assert messages_of(response)[-1] == skipped
+
+
 def test_no_form_releases_more_than_the_bound(hold, releaser, monkeypatch):
     monkeypatch.setattr(ActiveLockAdmin, "release_max", 1)
     held = [hold(name) for name in "ab"]

@@ -15,6 +15,7 @@ from tests.lock_fixtures import (  # noqa: F401  fixtures
     default_sigterm,
     own_locks,
     own_server,
+    three_servers,
 )
 
 

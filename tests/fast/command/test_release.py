@@ -5,6 +5,7 @@ import os
 import re
 
 from django_redislock import locks
+from django_redislock.advice import quorum_text
 from django_redislock.lock_state import HELD, QUEUED
 from django_redislock.management.subcommands import release
 from django_redislock.signals import lock_force_released
@@ -142,6 +143,18 @@ def test_new_holder_is_not_released(hold, answer):
     assert done.returncode == 1
     assert "x was not released: the holder has changed" in done.stderr
     assert new[0].owned()
+
+
+def test_release_of_a_quorum_lock_says_that_it_is_on_several_servers(three_servers):
+    quorum = locks.quorum("payout", three_servers, timeout=60)
+    assert quorum.acquire()
+
+    done, shown = call("release", "payout", "--yes"), call("show", "payout")
+
+    assert done.endswith(f". {quorum_text()}\n")
+    assert f"\n{quorum_text()}\n" in shown
+    assert quorum.owned()
+    quorum.release()
 
 
 def test_a_server_that_goes_away_ends_the_release(hold, disconnect, settings):

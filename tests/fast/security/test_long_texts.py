@@ -179,12 +179,19 @@ def report(day):
     pass
 
 
+@single_instance(mode="until_executed", key=lambda day: f"report:{date.fromisoformat(day)}")
+@app.task(name="long_texts.queued")
+def queued(day):
+    pass
+
+
+@pytest.mark.parametrize("name", ["report", "queued"])
 @pytest.mark.parametrize("unit", ["://", "User ", "<a.b(", "\x00"])
-def test_the_argument_of_a_message_does_not_stop_the_worker(caplog, unit):
+def test_the_argument_of_a_message_does_not_stop_the_worker(caplog, unit, name):
     caplog.set_level(logging.DEBUG, "django_redislock")
-    text = unit * 30_000
+    task, text = app.tasks[f"long_texts.{name}"], unit * 30_000
     request = {"id": text, "args": (text,), "kwargs": {}, "is_eager": False}
-    trace = build_tracer(report.name, report, app=app, eager=True, propagate=False)
+    trace = build_tracer(task.name, task, app=app, eager=True, propagate=False)
 
     assert is_quick(partial(trace, text, (text,), {}, request), 2 * SECONDS)
     assert is_short_in_the_log(caplog)

@@ -10,11 +10,11 @@ from redis.exceptions import RedisError
 
 from django_redislock import LockError, locks
 from tests.lock_tools import start
-from tests.pages import RELEASE
+from tests.pages import LIST, RELEASE
 from tests.tools import wait_until
 
 from .forging import HOLDER, INFOS, NAMES, NUMBERS, STREAMS, WAITER, key_of, keys_of
-from .looking import command, ways_to_see, ways_to_see_the_past
+from .looking import command, page, page_of, ways_to_see, ways_to_see_the_past
 
 pytestmark = pytest.mark.django_db
 
@@ -130,15 +130,20 @@ def test_an_inbox_of_another_type_fails_no_waiter(tenant, is_async, key):
     locks.force_release(GOOD)
 
 
-def test_a_kind_cannot_control_the_terminal(tenant):
-    tenant.lock(GOOD, tenant.holder(), beside=GOOD, kind="\x1b[31m\n\u202e")
-    fields = tenant.event(GOOD, tenant.holder()) | {"kind": "\x1b[31m", "how": "\x1b[31m\u202e"}
+def test_a_kind_cannot_control_the_terminal(tenant, operator):
+    kind = "\x1b[31m\n\u202e"
+    tenant.lock(GOOD, tenant.holder(), beside=GOOD, kind=kind)
+    tenant.lock(OTHER, beside=GOOD, kind=kind)  # between two holders
+    tenant.queue(OTHER, tenant.waiter())
+    fields = tenant.event(GOOD, tenant.holder()) | {"kind": "\x1b[31m", "how": kind}
     tenant.client.xadd(key_of(GOOD, "broken"), fields)
 
-    shown = command("show", GOOD) + command("list") + command("history")
+    shown = [command("show", GOOD), command("show", OTHER), command("list"), command("history")]
+    shown += [page(operator, LIST), page(operator, page_of(OTHER))]
+    assert all(OTHER in text for text in (*shown[1:3], *shown[4:]))
     with pytest.raises(RedisError) as caught:
         locks.lock(GOOD).acquire(blocking=False)
-    for text in (shown, str(caught.value)):
+    for text in (*shown, str(caught.value)):
         assert "\x1b" not in text
         assert "\u202e" not in text
 
