@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Iterator
-from importlib.util import find_spec
 
 from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 from django.urls import path
@@ -63,15 +62,3 @@ urlpatterns = [
     path("late-report/", late_report),
     path("ready/", ready),
 ]
-
-if find_spec("rest_framework"):
-    from rest_framework.decorators import api_view
-    from rest_framework.response import Response
-
-    @api_view(["POST"])
-    @locks.guard("pay:{pk}", timeout=LEASE_SECONDS)
-    def rest(request: HttpRequest, pk: int) -> Response:
-        wait_until(may_go_on)
-        return Response("paid")
-
-    urlpatterns += [path("rest/<int:pk>/", rest)]
