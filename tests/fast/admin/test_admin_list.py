@@ -152,6 +152,7 @@ def test_stale_locks_and_those_with_waiters_come_first(redis_server, hold, wait,
     assert listed(viewer) == ["stale", "late", "waited", "a"]
     states = dict(each.rsplit(" ", 1) for each in choices(viewer.get(LIST), "state"))
     assert (states["stale"], states["late"], states["held"]) == ("(1)", "(1)", "(2)")
+    assert choices(viewer.get(LIST, {"kind": "semaphore"}), "state") == []
 
 
 # Several aliases

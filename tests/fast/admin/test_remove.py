@@ -7,7 +7,7 @@ from django_redislock import locks
 from django_redislock.admin import ActiveLockAdmin
 from django_redislock.lock_types import QueueLock
 from django_redislock.lock_types.stored_task import Outbox, store
-from tests.pages import LIST, forms_of, lock_page, messages_of, words_of
+from tests.pages import LIST, forms_of, lock_page, messages_of, text_of, words_of
 
 pytestmark = pytest.mark.django_db
 
@@ -36,6 +36,13 @@ def queue():
 
 def waiting():
     return [each.holder.task_id for each in locks.queue("orders")]
+
+
+def test_the_notes_of_a_queue_lock_are_not_shown(queue, viewer):
+    page = lock_page(viewer, "orders")
+
+    assert "id-two" in words_of(page)
+    assert "&quot;queued&quot;" not in text_of(page)
 
 
 def test_a_task_is_removed_after_a_confirmation(queue, releaser):

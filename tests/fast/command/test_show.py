@@ -13,7 +13,7 @@ from tests.commands import Done, call, call_on_terminal, run
 from tests.lock_tools import start, waiting
 from tests.pages import postpone
 
-from .conftest import acquire_and_release, facts
+from .conftest import acquire_and_release, facts, held_by_task
 
 
 def test_show_of_a_renewed_lock(hold):
@@ -80,6 +80,17 @@ def test_show_of_a_free_lock_has_its_latest_events(empty_history):
     assert re.search(r"\nHistory\n.*\n.*  released  done  ", few.stdout)
     assert facts("show", "done")["history"][0]["outcome"] == "released"
     assert "\nHistory, the latest 10 events\n" in call("show", "done")
+
+
+def test_show_of_a_queued_task(hold):
+    with held_by_task("sync:7", metadata={"queued": True, "broker_queue": "slow"}):
+        shown, known = call("show", "sync:7"), facts("show", "sync:7")
+
+    assert known["state"] == "queued"
+    assert known["holders"][0]["metadata"]["queued"]
+    assert re.match(r"sync:7 \(mutex\): queued for [\d.]+s, sent by \S+\nQueued: the task", shown)
+    assert re.search(r"\n  Broker queue +slow\n(.*\n)*  Metadata +-\n", shown)
+    assert "\nNext: Check that the message " in shown
 
 
 @pytest.mark.parametrize("format", ["text", "json"])
