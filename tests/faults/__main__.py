@@ -26,7 +26,6 @@ MAX_STOLEN_SHARE = 0.03  # of processor time; above it, the machine counts as bu
 def main() -> int:
     options = _options()
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "tests.settings")
-    os.environ["WAITERS"] = str(options.waiters)
     import django
 
     django.setup()
@@ -104,7 +103,6 @@ def _options() -> argparse.Namespace:
     add("--seed", type=int, default=random.randrange(1_000_000), help="seed of all random choices")
     add("--run", type=int, metavar="N", help="run only this run of each scenario")
     add("--make", choices=MAKES, help="make of all servers that the seed would choose")
-    add("--waiters", type=int, default=1, help="threads or tasks of each client that waits")
     add("--jobs", type=int, default=2, metavar="N", help="number of scenarios at a time")
     add(
         "--delay",

@@ -22,7 +22,7 @@ from itertools import accumulate, pairwise
 from operator import attrgetter, itemgetter
 from typing import Any, NamedTuple
 
-from .events import Event, process_of
+from .events import Event
 from .judge import Span, grouped, spans
 
 FAULTS = ("killed", "stopped", "fault")
@@ -223,7 +223,7 @@ def times_until_free(history: "History") -> Iterator[float]:
         (hold.lock, event["t"])
         for event in history.of("killed", "stopped")
         for hold in history.holds
-        if process_of(hold.who) == event["client"] and hold.began <= event["t"] < hold.gone
+        if hold.who == event["client"] and hold.began <= event["t"] < hold.gone
         if not hold.released or hold.lost is not None
     ]
     for lock, t in since:
@@ -258,10 +258,10 @@ class History:
         by_token: dict[tuple[str, Any], Hold] = {}
         of_locks = [event for event in events if event.get("lock")]
         for (who, lock), own in grouped(of_locks, itemgetter("who", "lock")).items():
-            dead = self.dead.get(process_of(who), math.inf)
+            dead = self.dead.get(who, math.inf)
             self.waits += _waits(who, lock, own, dead)
             by_token |= {(lock, hold.token): hold for hold in _holds(own, dead)}
-        for event in events:  # a process may have several clients, and log for all of them
+        for event in events:
             if hold := by_token.get((event.get("lock"), event.get("token"))):
                 _note(hold, event)
         self.holds = list(by_token.values())
@@ -281,7 +281,7 @@ class History:
                 hold.taken_before |= hold.asked <= taken.end and taken.begin <= hold.began
 
     def stopped_in(self, who: str, span: Span) -> bool:
-        stops = spans(self._stopped.get(process_of(who), ()), "stopped", self.end, "t")
+        stops = spans(self._stopped.get(who, ()), "stopped", self.end, "t")
         return any(stop.meets(span) for stop in stops)
 
     def away(self, lock: str) -> list[Span]:

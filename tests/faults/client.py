@@ -6,7 +6,7 @@ its own socket, on which it reads orders, one line of JSON each, and answers eac
 It exits when its socket is closed.
 
 An order names one of the functions below, or any other function by path
-(``"tests.faults.scenarios.replies:believe"``). The function is called with the client and keyword
+(``"tests.faults.scenarios.replies:use"``). The function is called with the client and keyword
 arguments, and returns a value that JSON can represent. An exception is logged and becomes the
 answer.
 """
@@ -24,23 +24,22 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Coroutine, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextvars import ContextVar
-from dataclasses import dataclass
+from collections.abc import Coroutine
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
+
+from redis.exceptions import RedisError
 
 from django_redislock.clock import now
 
-from .events import WAITER, Attempts, Log, at
+from .events import Attempts, Log, at
 
 T = TypeVar("T")
 
 PR_SET_PDEATHSIG = 1
 
-HELD: ContextVar[dict[str, Any] | None] = ContextVar("held", default=None)
+CHECK_INTERVAL_SECONDS = 0.05
 
 
 class Client:
@@ -50,7 +49,8 @@ class Client:
         self.log = Log(self.folder, self.who)
         self.random = random.Random(order["seed"])
         self.orders = orders
-        self._held: dict[str, Any] = {}
+        self.held: dict[str, Any] = {}
+        """The lock objects that this client holds, by name."""
         self._registers: dict[str, Attempts] = {}
         self._reported: BaseException | None = None
 
@@ -76,21 +76,9 @@ class Client:
         self.log.write("error", during=during, lock=lock, **about, **facts)
         self._reported = error
 
-    @property
-    def held(self) -> dict[str, Any]:
-        """The lock objects that the calling thread or task holds, by name."""
-        held = HELD.get()
-        return self._held if held is None else held
-
     def has_order(self) -> bool:
         """Return whether there is another order, or the socket was closed."""
         return bool(select.select([self.orders], [], [], 0)[0])
-
-    def lock(self, name: str, kind: str = "lock", **options: Any) -> Any:
-        """Return a lock, made by the manager's method `kind`."""
-        from django_redislock import locks
-
-        return getattr(locks, kind)(name, **options)
 
     def register(self, lock: str) -> Attempts:
         if lock not in self._registers:
@@ -110,10 +98,8 @@ def function_of(path: str) -> Any:
     return getattr(import_module(module or __name__), name)
 
 
-# Orders
-
-
-# Sync and async clients share coroutines. A sync client blocks inside the calls and never awaits.
+# Orders. Sync and async clients share coroutines. A sync client blocks inside the calls and never
+# awaits.
 
 
 def run(what: Coroutine[Any, Any, T], is_async: bool) -> T:
@@ -148,45 +134,30 @@ async def aacquire(
     lock: str,
     how: dict[str, Any] | None = None,
     is_async: bool = True,
+    kind: str = "lock",
     **options: Any,
 ) -> bool:
-    """Acquire the lock and return whether that succeeded. `how` is passed to `acquire()`, and
-    `options` to the lock."""
-    with Acquisition(client, lock, options) as acquisition:
-        acquired = await do(acquisition.lock_object, "acquire", is_async=is_async, **how or {})
-        return acquisition.log_result(acquired)
+    """Acquire the lock, made by the manager's method `kind`, and return whether that succeeded.
+    `how` is passed to `acquire()`, and `options` to the lock."""
+    from django_redislock import locks
 
-
-@dataclass
-class Acquisition:
-    """Context manager that logs one acquisition."""
-
-    client: Client
-    lock: str
-    options: dict[str, Any]
-
-    def __enter__(self) -> Self:
-        self.lock_object = self.client.lock(self.lock, **self.options)
-        self.room = {name: getattr(self.lock_object, name, 1) for name in ("weight", "capacity")}
-        self.client.log.write("want", lock=self.lock, **self.room)
-        self.asked = now()
-        return self
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, Exception):
-            self.client.trouble("acquire", error, self.lock)
-
-    def log_result(self, acquired: bool) -> bool:
-        about: dict[str, Any] = {"lock": self.lock, "asked": self.asked}
-        if not acquired:
-            self.client.log.write("refused", **about)
-            return False
-        held = self.client.held[self.lock] = self.lock_object
-        about |= {"token": held.token, "fence": held.fence_token, **self.room}
-        self.client.log.write("held", **about)
-        inside = {"lock": self.lock, "fence": held.fence_token, **self.room}
-        self.client.log.write("enter", **inside)
-        return True
+    lock_object = getattr(locks, kind)(lock, **options)
+    room = {name: getattr(lock_object, name, 1) for name in ("weight", "capacity")}
+    client.log.write("want", lock=lock, **room)
+    asked = now()
+    try:
+        acquired = await do(lock_object, "acquire", is_async=is_async, **how or {})
+    except Exception as error:
+        client.trouble("acquire", error, lock)
+        raise
+    if not acquired:
+        client.log.write("refused", lock=lock, asked=asked)
+        return False
+    client.held[lock] = lock_object
+    about = {"lock": lock, "fence": lock_object.fence_token, **room}
+    client.log.write("held", asked=asked, token=lock_object.token, **about)
+    client.log.write("enter", **about)
+    return True
 
 
 def check(client: Client, lock: str) -> bool:
@@ -200,17 +171,15 @@ def check(client: Client, lock: str) -> bool:
     return True
 
 
-def write(client: Client, lock: str, between: float | str = 0) -> dict[str, Any]:
-    """Check the lock, and write to the register unless the lock is lost. `between` is a pause in
-    seconds between both steps, or ``"stop"`` to stop this process there."""
+def write(client: Client, lock: str, stops: bool = False) -> dict[str, Any]:
+    """Check the lock, and write to the register unless the lock is lost. With `stops`, this
+    process stops itself in between."""
     if not check(client, lock):
         return {"wrote": False}
-    if between == "stop":
+    if stops:
         os.kill(os.getpid(), signal.SIGSTOP)
-    elif between:
-        time.sleep(float(between))
     fence = client.held[lock].fence_token
-    accepted = client.register(lock).write(WAITER.get() or client.who, fence)
+    accepted = client.register(lock).write(client.who, fence)
     return {"wrote": True, "accepted": accepted}
 
 
@@ -219,66 +188,33 @@ def release(client: Client, lock: str) -> bool:
 
 
 async def arelease(client: Client, lock: str, is_async: bool = True) -> bool:
-    with releasing(client, lock) as held:
-        await do(held, "release", is_async=is_async)
-    return True
-
-
-@contextlib.contextmanager
-def releasing(client: Client, lock: str) -> Iterator[Any]:
     held = client.held.pop(lock)
     about = {"lock": lock, "token": held.token}
     client.log.write("leave", lock=lock, how="released")
     client.log.write("release", **about)
     try:
-        yield held
+        await do(held, "release", is_async=is_async)
     except Exception as error:
         client.trouble("release", error, **about)
         raise
     client.log.write("released", **about)
+    return True
 
 
-def loop(client: Client, lock: str, is_async: bool = False, **arguments: Any) -> int:
-    """Use the lock repeatedly, in ``WAITERS`` threads or tasks at the same time."""
-    waiters = 1 if arguments.get("times") else int(os.environ.get("WAITERS", 1))
-    if waiters == 1:
-        return run(_loop(client, lock, is_async, **arguments), is_async)
-
-    async def wait(number: int) -> int:
-        WAITER.set(f"{client.who}#{number}")
-        HELD.set({})
-        return await _loop(client, lock, is_async, **arguments)
-
-    async def wait_all() -> int:
-        return sum(await asyncio.gather(*map(wait, range(waiters))))
-
-    if is_async:
-        return asyncio.run(wait_all())
-    with ThreadPoolExecutor(waiters) as pool:
-        return sum(pool.map(lambda number: run(wait(number), False), range(waiters)))
+def loop(client: Client, is_async: bool = False, **arguments: Any) -> None:
+    run(_loop(client, is_async, **arguments), is_async)
 
 
 async def _loop(
-    client: Client,
-    lock: str,
-    is_async: bool,
-    times: int | None = None,
-    rest: tuple[float, float] = (0, 0.01),
-    ignore_errors: bool = True,
-    **options: Any,
-) -> int:
-    """Use the lock until there is another order, or `times` times, and return how often it was
-    held. If `ignore_errors`, errors are only logged."""
-    done = 0
-    while not client.has_order() and (times is None or done < times):
+    client: Client, is_async: bool, rest: tuple[float, float] = (0, 0.01), **options: Any
+) -> None:
+    """Use the lock until there is another order. Errors are only logged."""
+    while not client.has_order():
         try:
-            done += await once(client, lock, is_async, **options)
+            await once(client, is_async=is_async, **options)
         except Exception:
-            if not ignore_errors:
-                raise
             await pause(0.01, is_async)
         await pause(client.random.uniform(*rest), is_async)
-    return done
 
 
 async def once(
@@ -288,16 +224,38 @@ async def once(
     work: tuple[float, float] = (0, 0.01),
     writes: bool = True,
     **options: Any,
-) -> bool:
+) -> None:
     """Acquire, write, work, write and release. Shared holders check instead of writing."""
     if not await aacquire(client, lock, is_async=is_async, **options):
-        return False
+        return
     use = write if writes else check
     use(client, lock)
     await pause(client.random.uniform(*work), is_async)
     use(client, lock)
     await arelease(client, lock, is_async)
-    return True
+
+
+def keep(client: Client, lock: str, **options: Any) -> str:
+    """Acquire the lock, retrying on errors, then check it and write repeatedly until it is lost or
+    there is another order. Release it in the second case, and return the outcome."""
+    while not _acquires(client, lock, options):
+        if client.has_order():
+            return "failed"
+        time.sleep(CHECK_INTERVAL_SECONDS)
+    while write(client, lock)["wrote"]:
+        if client.has_order():
+            client.log.write("free", lock=lock)
+            release(client, lock)
+            return "released"
+        time.sleep(CHECK_INTERVAL_SECONDS)
+    return "lost"
+
+
+def _acquires(client: Client, lock: str, options: dict[str, Any]) -> bool:
+    try:
+        return acquire(client, lock, **options)
+    except RedisError:
+        return False
 
 
 def sleep(client: Client, seconds: float) -> None:

@@ -34,23 +34,14 @@ def caches(url: str, **options: Any) -> dict[str, Any]:
 
 
 class Crew:
-    """A process that has imported everything, and forks clients.
+    """A process that has imported everything, and forks clients. It exits when the process that
+    started it does."""
 
-    `python`, `module` and `environment` select other libraries, gevent or another clock. The
-    process exits when the process that started it does.
-    """
-
-    def __init__(
-        self,
-        *,
-        python: str = sys.executable,
-        module: str = "tests.faults.client",
-        **environment: str,
-    ) -> None:
+    def __init__(self, *, module: str = "tests.faults.client", **environment: str) -> None:
         self._lock = threading.Lock()
         self._requests, theirs = socket.socketpair(type=socket.SOCK_SEQPACKET)
         self._process = subprocess.Popen(
-            [python, "-m", module, str(theirs.fileno())],
+            [sys.executable, "-m", module, str(theirs.fileno())],
             cwd=ROOT,
             env=os.environ | {"DJANGO_SETTINGS_MODULE": "tests.settings"} | environment,
             pass_fds=[theirs.fileno()],
@@ -75,7 +66,7 @@ class Crew:
 
 @cache
 def usual_crew(**environment: str) -> Crew:
-    """Return the shared crew of this Python and environment."""
+    """Return the shared crew of this environment."""
     crew = Crew(**environment)
     atexit.register(crew.close)
     return crew
@@ -85,9 +76,8 @@ class Client:
     """One client process. It executes orders one after another; `start` does not wait for them."""
 
     def __init__(
-        self, crew: Any, who: str, log: Log, caches: Mapping[str, Any], seed: str
+        self, crew: Crew, who: str, log: Log, caches: Mapping[str, Any], seed: str
     ) -> None:
-        """Fork the client from a `crew`, or from another client that has the same `fork()`."""
         self.who = who
         self.died: float | None = None
         self._log = log

@@ -41,7 +41,6 @@ Events of the harness
 import json
 import os
 import time
-from contextvars import ContextVar
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -53,14 +52,6 @@ Event = dict[str, Any]
 at = partial(time.clock_gettime, time.CLOCK_MONOTONIC)
 """Return the time by the clock of the judge."""
 
-WAITER: ContextVar[str] = ContextVar("waiter", default="")
-"""The name in the events of a thread or task if a process has several waiters: the client's name,
-``#`` and a number."""
-
-
-def process_of(who: str) -> str:
-    return who.partition("#")[0]
-
 
 class Log:
     """The event file of one process."""
@@ -71,7 +62,7 @@ class Log:
         self._file = os.open(folder / f"{who}.jsonl", os.O_CREAT | os.O_WRONLY | os.O_APPEND)
 
     def write(self, what: str, *, t: float | None = None, **facts: Any) -> Event:
-        about: Event = {"t": now() if t is None else t, "who": WAITER.get() or self.who}
+        about: Event = {"t": now() if t is None else t, "who": self.who}
         if t is None:
             about["at"] = at()
         event = about | {"what": what} | facts
@@ -119,9 +110,9 @@ class Attempts:
     """The register that a lock protects: a file with one record for each attempt to write, in
     order.
 
-    Appending is atomic, so no file lock is needed, and a stopped process does not block others. A
-    register without a fence accepts every attempt. A register with a fence accepts an attempt
-    unless a greater fencing token stands before it. One file shows both.
+    Appending is atomic, so a stopped process does not block others. A register without a fence
+    accepts every attempt. One with a fence accepts an attempt unless a greater fencing token
+    stands before it. One file shows both.
     """
 
     def __init__(self, folder: Path, lock: str) -> None:
@@ -143,10 +134,6 @@ class Attempts:
         self._greatest = max(self._greatest, fence)
         self._read = end
         return accepted
-
-    def greatest(self) -> int:
-        """Return the greatest fencing token so far."""
-        return self._greatest_before(os.fstat(self._file).st_size)
 
     def _greatest_before(self, place: int) -> int:
         while self._read < place:

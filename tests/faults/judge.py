@@ -13,7 +13,7 @@ A process that is paused stays inside.
 - A write is **stale** if a client that entered later has written before it.
 - A write is **refused in turn** if the register refused it, although no client had entered later.
 - A client **waits in vain** if it asks for a lock that nobody is inside of, for too long. After a
-  death the judge does not know when the lock is free again; `free_within` may say so.
+  death the judge does not know when the lock is free again.
 
 If two clients may hold a lock at a time (it is not `exclusive`), the one that entered later may
 have acquired it before. Then it is known to be the later one only if it asked after the other had
@@ -29,15 +29,13 @@ from itertools import accumulate
 from operator import itemgetter
 from typing import Any, NamedTuple, TypeVar
 
-from .events import Event, process_of
+from .events import Event
 
 T = TypeVar("T")
 
 WAKE_WITHIN_SECONDS = 3.0
 """Limit for the time that a lock may be free while a client asks for it: others before it may have
 died, or the server may have been unreachable."""
-
-AT_ONCE = 1.0  # the same limit in seconds without such faults: the delay of a busy machine
 
 RELEASED = "released"
 LOOKED = "looked"
@@ -124,9 +122,8 @@ class Verdict:
 def judge(
     events: Sequence[Event],
     *,
-    within: float,
+    within: float = WAKE_WITHIN_SECONDS,
     exclusive: bool = True,
-    free_within: float = math.inf,
 ) -> Verdict:
     """Judge a history.
 
@@ -134,9 +131,8 @@ def judge(
         events: What the processes logged, in any order.
         within: Seconds that a lock may be free while a client asks for it.
         exclusive: Whether clients that do not fit in together never acquire it at the same time.
-        free_within: Seconds after the death of a client until others can enter.
     """
-    history = History(events, exclusive, free_within)
+    history = History(events, exclusive)
     verdict = Verdict(sections=history.sections)
     for sections in history.by_lock.values():
         for text, is_paused in overlaps(sections, history):
@@ -241,29 +237,23 @@ class Write:
 class History:
     """What the clients did, grouped into sections."""
 
-    def __init__(self, events: Sequence[Event], exclusive: bool, free_within: float) -> None:
+    def __init__(self, events: Sequence[Event], exclusive: bool) -> None:
         self.exclusive = exclusive
         known = [event for event in events if "at" in event]
         self._events = sorted(known, key=lambda event: event["at"])
-        self._of: defaultdict[str, list[Event]] = defaultdict(list)
-        for event in self._events:
-            self._of[event["what"]].append(event)
         self.end = self._events[-1]["at"] if self._events else 0.0
-        self._dead = {
-            each["client"]: each["at"] for what in ("killed", "ended") for each in self._of[what]
-        }
-        self._paused: dict[str, list[Span]] = {}
+        deaths = [each for each in self._events if each["what"] in ("killed", "ended")]
+        self._dead = {each["client"]: each["at"] for each in deaths}
+        self._outages = [each for each in self._events if each["what"] in ("away", "back")]
+        pauses = [each for each in self._events if each["what"] in ("stopped", "resumed")]
+        self._pauses = grouped(pauses, itemgetter("client"))
         self.sections: list[Section] = []
         self.asks: list[Ask] = []
-        by_client: defaultdict[tuple[str, str], list[Event]] = defaultdict(list)
-        self._last: dict[str, float] = {}
-        for event in self._events:
-            self._last[event["who"]] = event["at"]
-            if event.get("lock"):
-                by_client[event["who"], event["lock"]].append(event)
-        for (who, lock), own in by_client.items():
+        self._last = {event["who"]: event["at"] for event in self._events}
+        of_locks = [event for event in self._events if event.get("lock")]
+        for (who, lock), own in grouped(of_locks, itemgetter("who", "lock")).items():
             self._read(who, lock, own)
-        self._end_open_sections(free_within)
+        self._end_open_sections()
         self.sections.sort(key=lambda each: each.entered)
         self.by_lock = grouped(self.sections, lambda each: each.lock)
         self._by_client = grouped(self.sections, lambda each: (each.who, each.lock))
@@ -300,21 +290,20 @@ class History:
                 case "error" if event["during"] == "acquire":
                     self._note_ask(asked, at)
                     asked = None
-        self._note_ask(asked, min(self._dead.get(process_of(who), math.inf), self.end))
+        self._note_ask(asked, min(self._dead.get(who, math.inf), self.end))
 
     def _note_ask(self, asked: Event | None, end: float) -> None:
         if asked:
             room = asked["weight"], asked["capacity"]
             self.asks.append(Ask(asked["who"], asked["lock"], *room, asked["at"], end))
 
-    def _end_open_sections(self, free_within: float) -> None:
+    def _end_open_sections(self) -> None:
         for section in self.sections:
-            dead = self._dead.get(process_of(section.who), math.inf)
+            dead = self._dead.get(section.who, math.inf)
             if section.how:
-                section.free = min(section.free, max(dead, section.left) + free_within)
-            elif dead < section.left:
+                continue
+            if dead < section.left:
                 section.left, section.how = dead, DIED
-                section.free = dead + free_within
             elif section.left == math.inf:
                 # A client that neither leaves nor dies is inside at least until its last event.
                 section.left = max(self._last[section.who], section.entered)
@@ -329,25 +318,12 @@ class History:
         return all(self.came_later(section, each) for each in others if each.entered <= at)
 
     def was_paused(self, who: str, span: Span) -> bool:
-        process = process_of(who)
-        if process not in self._paused:
-            own = [
-                event
-                for what in ("stopped", "resumed")
-                for event in self._of[what]
-                if event["client"] == process
-            ]
-            self._paused[process] = list(spans(own, "stopped", self.end))
-        return any(pause.meets(span) for pause in self._paused[process])
+        pauses = spans(self._pauses[who], "stopped", self.end)
+        return any(pause.meets(span) for pause in pauses)
 
     def away(self, lock: str) -> list[Span]:
         """Return the periods in which the server of the lock was unreachable."""
-        own = [
-            event
-            for what in ("away", "back")
-            for event in self._of[what]
-            if event.get("lock") in (None, lock)
-        ]
+        own = [each for each in self._outages if each.get("lock") in (None, lock)]
         return list(spans(own, "away", self.end))
 
     def inside(self, ask: Ask) -> Iterator[Section]:
@@ -361,7 +337,8 @@ class History:
     def registers(self) -> Iterator[list[Write]]:
         """Yield the attempts to write to each register, in order. The fence accepts one unless a
         greater token stands before it."""
-        for events in grouped(self._of["write"], itemgetter("lock")).values():
+        writes = [event for event in self._events if event["what"] == "write"]
+        for events in grouped(writes, itemgetter("lock")).values():
             events.sort(key=itemgetter("place"))
             greatest = accumulate((each["fence"] for each in events), max)
             yield [

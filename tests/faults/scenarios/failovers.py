@@ -1,6 +1,5 @@
-"""Failovers: Sentinels or a Cluster replace a primary by a replica, or slots move. The primary
-dies, is paused, is ordered to step down, or is cut off from its replicas together with some
-clients.
+"""Failovers: Sentinels or a Cluster replace a primary by a replica. The primary dies, is paused,
+is ordered to step down, or is cut off from its replicas together with some clients.
 
 The harness does not ask replicas for locks, because their state may change at any moment. Instead
 it delays replication for so long that a lease that is confirmed any sooner cannot be on a replica.
@@ -10,7 +9,6 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from itertools import combinations
 from statistics import median
 from typing import Any, TypeVar
 
@@ -54,32 +52,30 @@ class Users:
         for client in self._in_turns:
             client.start("loop", lock=run.lock, is_async="asyncio" in client.who, **in_turn)
 
-    def start_using(self) -> None:
-        """Wait until all clients use locks and the keeper holds its lock."""
+    def live_through(self, strike: Callable[[], object]) -> None:
+        """Execute `strike` while all clients use locks and the keeper holds its lock."""
+        self._start_using()
+        self._run.moment(0.5)
+        strike()
+        self._release()
+
+    def _start_using(self) -> None:
         since = now()
-        self._keeper.start("tests.faults.work:keep", lock=self._kept, **self._options)
+        self._keeper.start("keep", lock=self._kept, **self._options)
         _wait_for(self._keeper, "held", since)
         for waiter in self._waiters:
             _wait_for(waiter, "queued", since)
         for client in self._in_turns:
             _wait_for(client, "released", since)
 
-    def release(self) -> bool:
+    def _release(self) -> None:
         """Let the keeper release its lock once it knows whether it still has it. Wait until its
-        waiters have held the lock, and return whether the keeper still had it."""
+        waiters have held the lock."""
         since, timeout = now(), SETTLED_WITHIN_SECONDS
         wait_until(lambda: self._keeper_knows(since), timeout=timeout, interval=0.01)
-        kept = self._keeper.finish() == "released"
+        self._keeper.finish()
         for waiter in self._waiters:
             _wait_for(waiter, "released", since)
-        return kept
-
-    def live_through(self, strike: Callable[[], object]) -> bool:
-        """Execute `strike`, and return whether the keeper kept its lock."""
-        self.start_using()
-        self._run.moment(0.5)
-        strike()
-        return self.release()
 
     def _keeper_knows(self, since: float) -> bool:
         renewed = self._keeper.last("kept")
@@ -170,8 +166,7 @@ def each(
     min_replicas: int = 0,
 ) -> None:
     """Execute `body` for each run, with a deployment that no other run uses at the same time."""
-    lanes = min(lanes, setting.runs)
-    deployments = Shared(make() for _ in range(lanes))
+    deployments = Shared(make() for _ in range(min(lanes, setting.runs)))
 
     def with_one(run: Run) -> None:
         with deployments.one() as there:
@@ -179,14 +174,9 @@ def each(
 
     setting.each(with_one, lanes=lanes)
     for there in deployments.every:
-        end(setting, there)
+        there.wait_in_sync()
+        setting.nodes += there.owners()  # they are checked for leftovers
     tell(setting, min_replicas)
-
-
-def end(setting: Setting, there: Any) -> None:
-    """Check the primaries for leftovers at the end of the scenario."""
-    there.wait_in_sync()
-    setting.nodes += there.owners()
 
 
 def tell(setting: Setting, min_replicas: int = 0) -> None:
@@ -194,7 +184,6 @@ def tell(setting: Setting, min_replicas: int = 0) -> None:
     the required number of replicas."""
     events = read(setting.folder)
     found, lags, too_early = check(events), times(events), list(on_no_replica(events))
-    setting.notes += [*_about_losses(found), *_about_overlaps(found)]
     failed = [each for each in found.errors if each["during"] == "acquire"]
     at_once = [hold.began - hold.asked for hold in found.holds if hold.queued is None] or [0]
     setting.notes.append(
@@ -227,35 +216,6 @@ def too_late(found: Findings) -> Iterator[str]:
     for late in found.reported_after:
         if late > AT_ONCE:
             yield f"a holder was notified {late:.2f} s after the end of its lease"
-
-
-def _about_losses(found: Findings) -> Iterator[str]:
-    """Summarize the losses of locks that were held or granted at the time of a fault."""
-    lost = [
-        (hold.until - fault["t"], hold.until >= hold.deadline)
-        for fault in found.faults
-        for hold in found.holds
-        if hold.lock == fault.get("lock") or hold.lock.startswith(f"{fault.get('lock')} kept")
-        if hold.lost and hold.asked <= fault["t"] < hold.lost
-    ]
-    delays, by_itself = sorted(seconds for seconds, _ in lost), sum(own for _, own in lost)
-    if delays:
-        yield (
-            f"{len(delays)} locks were lost; their holders knew after {median(delays):.1f} s "
-            f"(median) or {delays[-1]:.1f} s (maximum), {len(delays) - by_itself} of them before "
-            f"the lease expired and {by_itself} when it expired by their own clock"
-        )
-
-
-def _about_overlaps(found: Findings) -> Iterator[str]:
-    lasted = [
-        min(one.until, other.until) - max(one.began, other.began)
-        for lock in {hold.lock for hold in found.holds}
-        for one, other in combinations([hold for hold in found.holds if hold.lock == lock], 2)
-    ]
-    lasted = sorted(seconds for seconds in lasted if seconds > 0)
-    if lasted:
-        yield f"overlaps lasted {median(lasted):.2f} s (median) or {lasted[-1]:.2f} s (maximum)"
 
 
 # Sentinels
@@ -326,7 +286,7 @@ class Watched(Sentinels):
     def client(self, run: Run, crew: Crew, who: str, **how: Any) -> Client:
         client = run.client_of(crew, who, {})
         how = {"sentinels": self.addresses, "through": run.random.choice(BACKENDS)} | how
-        client.ask("tests.faults.work:by_sentinel", name=self.name, **how)
+        client.ask("tests.faults.deployments:by_sentinel", name=self.name, **how)
         return client
 
     def order(self, old: Node) -> bool:
@@ -455,18 +415,12 @@ def cut_off(run: Run, there: Parted, old: Node) -> None:
         there.wait_in_sync()
 
 
-MOVES = 2  # times that a slot moves in a run
-
-LONGEST_MOVE = 0.4  # seconds
-
 CLUSTERS = 2
 FAILOVERS = 4  # in a run, one after the other
 
 REPLICA_BEHIND = 0.3, 0.6
 """Seconds for which a replica is paused before the fault of its primary. A Cluster needs longer to
 consider it dead."""
-
-MOVED = {"runs": 10, "short": 2, "faults": MOVES, "operations": 10}
 
 REPLACED = {
     "runs": 4,
@@ -479,66 +433,12 @@ REPLACED = {
 
 def client_of(cluster: Cluster, run: Run, crew: Crew, who: str) -> Client:
     client = run.client_of(crew, who, {})
-    client.ask("tests.faults.work:by_cluster", nodes=cluster.startup)
+    client.ask("tests.faults.deployments:by_cluster", nodes=cluster.startup)
     return client
 
 
 SLOT = int(key_slot(KEYS.index.encode()))
 """The slot of all locks."""
-
-
-# Slots that move
-
-
-@scenario(18, "Slots of a Cluster move (at once, Valkey 9)", args={"atomic": True}, **MOVED)
-@scenario(18, "Slots of a Cluster move (SETSLOT, MIGRATE)", **MOVED)
-def migrations(setting: Setting, *, atomic: bool = False) -> None:
-    crew = setting.crew()
-
-    def move(run: Run, cluster: Cluster) -> None:
-        owner = cluster.owner(SLOT)
-        to = run.random.choice([node for node in cluster.owners() if node is not owner])
-        if atomic:
-            cluster.move_slot_atomically(SLOT, to)
-        else:
-            with cluster.moving(SLOT, to):
-                run.moment(LONGEST_MOVE)
-        run.fault("slot moved")
-
-    def body(run: Run, cluster: Cluster) -> None:
-        users = Users(run, lambda who: client_of(cluster, run, crew, who))
-        users.start_using()
-        looking = client_of(cluster, run, crew, "looking")
-        looking.start("tests.faults.work:look", lock=kept(run))
-        for _ in range(MOVES):
-            run.moment(0.5)
-            move(run, cluster)
-        assert looking.finish() > 0
-        assert users.release()
-
-    each(setting, CLUSTERS, lambda: setting.use(Cluster()), body)
-
-
-# Primaries that are replaced
-
-
-@scenario(19, "Manual failover in a Cluster", runs=3, short=1, faults=FAILOVERS, operations=10)
-def in_agreement(setting: Setting) -> None:
-    crew = setting.crew()
-
-    def body(run: Run, cluster: Cluster) -> None:
-        def take_over() -> None:
-            old = cluster.owner(SLOT)
-            cluster.replicas_of(old)[0].ask("CLUSTER", "FAILOVER")
-            new = cluster.wait_for_new_owner(SLOT, old)
-            run.fault("asked")
-            _wait_until_follows(cluster, old, new)
-
-        users = Users(run, lambda who: client_of(cluster, run, crew, who))
-        for _ in range(FAILOVERS):
-            assert users.live_through(take_over)
-
-    each(setting, 1, lambda: setting.use(Cluster()), body)
 
 
 STRUCK = "A Cluster's primary is killed or paused"

@@ -1,10 +1,5 @@
 """Processes and servers pause for longer than a lease, and then continue."""
 
-import os
-
-from django_redislock.engine.timing import HEARTBEAT_SECONDS
-
-from ..judge import AT_ONCE
 from ..scenario import Run, Setting, Shared, scenario
 from .killed import LEASES, UNTIL_FREE, take_turns, until_free
 
@@ -50,7 +45,6 @@ def frozen(setting: Setting) -> None:
     short=6,
     operations=2,
     free_within=until_free(max(LONG_LEASES)),
-    wake_within=AT_ONCE + HEARTBEAT_SECONDS,
 )
 def between_check_and_write(setting: Setting) -> None:
     """A client checks its lock, is stopped while the next holder writes, and then writes."""
@@ -61,7 +55,7 @@ def between_check_and_write(setting: Setting) -> None:
         late.ask("acquire", lock=run.lock, timeout=run.random.uniform(*LONG_LEASES))
         other.start("acquire", lock=run.lock)
         other.wait_for("queued")
-        late.start("write", lock=run.lock, between="stop")
+        late.start("write", lock=run.lock, stops=True)
         late.stops_itself()
         assert other.answer()
         assert other.ask("write", lock=run.lock) == {"wrote": True, "accepted": True}
@@ -85,8 +79,7 @@ def paused(setting: Setting) -> None:
     def body(run: Run) -> None:
         lease = run.random.uniform(*LEASES)
         with nodes.one() as node:
-            work = lease / int(os.environ.get("WAITERS", 1))
-            clients = take_turns(run, crew, node, lease, work=(0, work))
+            clients = take_turns(run, crew, node, lease, work=(0, lease))
             run.random.choice(clients).wait_for("held")
             run.moment(lease)
             with run.paused(node):

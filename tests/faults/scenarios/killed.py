@@ -29,7 +29,15 @@ def take_turns(
     return clients
 
 
-@scenario(1, "SIGKILL of the holder", runs=300, short=16, operations=2, free_within=UNTIL_FREE)
+@scenario(
+    1,
+    "SIGKILL of the holder",
+    runs=300,
+    short=16,
+    operations=2,
+    free_within=UNTIL_FREE,
+    fast_handovers=True,
+)
 def holder(setting: Setting) -> None:
     """Three clients take turns, and one of them is killed."""
     node, crew = setting.node(), setting.crew()

@@ -29,11 +29,10 @@ def summary_of(outcome: "Outcome") -> str:
 
 def about(outcome: "Outcome") -> str:
     faults = ", ".join(f"{kind} {number}" for kind, number in outcome.faults.most_common())
-    late = f"; {outcome.late} learned of their grant too late" if outcome.late else ""
     return (
         f"{outcome.seconds / 60:.0f} minutes, {outcome.rounds} rounds; "
         f"{outcome.judged + outcome.held:,} acquisitions, of which {outcome.judged:,} were "
-        f"checked{late}; {outcome.faults.total():,} faults ({faults})."
+        f"checked; {outcome.faults.total():,} faults ({faults})."
     )
 
 

@@ -100,7 +100,7 @@ class Round:
             self.troubles.append(f"{lock!r}: {error!r}")
 
 
-# Work in threads, greenlets, or tasks. Tasks have a new loop in each round.
+# Work in threads, greenlets, or tasks. Tasks have a new loop in each round
 
 
 def work(client: Client, folder: str, **arguments: Any) -> dict[str, Any]:
@@ -205,11 +205,6 @@ def _ping(alias: str, begin: Barrier) -> None:
     for _ in range(20):
         begin.wait()
         locks.using(alias).ping()
-
-
-def lost_turns(client: Client, lock: str) -> list[int | None]:
-    """Return the fencing tokens of expired leases, including grants that no client noticed."""
-    return [each.fence_token for each in locks.history(lock, 1000) if each.outcome == "expired"]
 
 
 def forget_the_expired(client: Client) -> int:

@@ -93,38 +93,3 @@ def test_a_process_that_is_not_patched_as_it_must_be_refuses_locks(redis_server,
     """Without an error it would wait forever."""
     done = run_process(program=[sys.executable, "-c", REFUSED, patched])
     assert done.stdout == "refused refused refused redislock.E005\n", done.stderr
-
-
-COMPUTED_ONCE = """
-from gevent import monkey
-monkey.patch_all()
-import django, gevent
-from gevent.event import Event
-django.setup()
-from django.core.cache import cache
-from django_redislock import locks
-
-runs, may_end = [], Event()
-
-def compute():
-    runs.append(1)
-    may_end.wait()
-    return "computed"
-
-def ask():
-    return locks.get_or_set("greenlets", compute, 60)
-
-callers = [gevent.spawn(ask) for _ in range(20)]
-while not locks.queue("cache:default:greenlets"):
-    gevent.sleep(0.01)
-may_end.set()
-gevent.joinall(callers)
-assert [each.get() for each in callers] == ["computed"] * 20
-cache.delete("greenlets")
-print(f"computed {len(runs)} times")
-"""
-
-
-def test_greenlets_compute_a_value_once():
-    done = run_process(program=[sys.executable, "-c", COMPUTED_ONCE])
-    assert done.stdout == "computed 1 times\n", done.stderr

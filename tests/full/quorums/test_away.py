@@ -7,15 +7,9 @@ import time
 
 import pytest
 
-from django_redislock import LockError, LockLost, locks
-from tests.lock_tools import start, until, waiting
-from tests.quorums import (
-    BOUND,
-    THREE,
-    Five,
-    holders,
-    quorum,
-)
+from django_redislock import LockLost
+from tests.lock_tools import start
+from tests.quorums import THREE, Five, holders, quorum
 from tests.tools import wait_until
 
 pytestmark = pytest.mark.xdist_group("quorum")  # its servers start once
@@ -31,23 +25,6 @@ def killed(five, number):
         yield
     finally:
         five.start(number)
-
-
-def test_a_waiter_without_a_limit_waits_for_a_majority_to_come_back(five, caplog):
-    def hold():
-        with quorum():
-            return True
-
-    holder = quorum(timeout=2.5)  # lost some time after the majority
-    assert holder.acquire()
-    waiter = start(hold)
-    waiting(locks.using("q0"), "a", 1)
-    five.kill(0, 2, 3)
-    wait_until(lambda: "through an outage: name='a'" in caplog.text)
-    five.start(0, 2, 3)
-    with contextlib.suppress(LockError):  # lost on a majority
-        holder.release()
-    assert waiter.result(60)
 
 
 @pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
@@ -110,22 +87,6 @@ def test_a_server_that_restarts_after_a_lease_admits_no_second_holder(five, is_r
     lost_before, second_fence = rival.result(60)
     assert lost_before
     assert second_fence > fence
-
-
-def test_two_unresponsive_servers_of_five_cause_no_long_delay_in_async(five, hanging):
-    async def use():
-        lock = quorum()
-        async with lock:
-            pass
-        with hanging(0, 3):
-            for ask in (lock.aacquire, lock.alocked, lock.aowned):
-                async with asyncio.timeout(BOUND):
-                    assert await ask()
-            async with asyncio.timeout(BOUND):
-                await lock.arelease()
-        await until(five.has_none_left)  # the renewal of the loop must release the locks
-
-    asyncio.run(use())
 
 
 def test_renewals_do_not_shorten_the_validity_of_an_extended_lease(five, moving_clock):
