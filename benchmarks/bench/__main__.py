@@ -28,8 +28,6 @@ def main() -> int:
             remarks += more
     where = "; ".join(remarks)
     print(f"\n{where}\n\n{report.table(measured)}")
-    if options.json:
-        options.json.write_text(report.as_json(measured, where))
     if options.write:
         report.put_on(options.write, ROOT / "docs" / "images", measured, where)
     return 0 if report.ends_well(measured) else 1
@@ -87,7 +85,6 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, help="number of rounds of all figures")
     parser.add_argument("--seed", type=int, help="seed of the order of the contenders")
     parser.add_argument("--write", type=Path, help="write the table and the plots into this page")
-    parser.add_argument("--json", type=Path, help="write all measurements into this file")
     return parser.parse_args()
 
 

@@ -1,11 +1,9 @@
-"""A run as a table, as JSON, and on a page with plots (in colors for light and dark pages)."""
+"""A run as a table, and on a page with plots (in colors for light and dark pages)."""
 
-import json
 import os
 import platform
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from xml.etree.ElementTree import Element, ElementTree, SubElement, indent
@@ -124,15 +122,6 @@ def put_on(page: Path, images: Path, measured: Measured, where: str) -> None:
         for plot in figure.plots
     ]
     write(page, "\n\n".join([where, table(measured), *drawn]), BEGIN, END)
-
-
-def as_json(measured: Measured, where: str) -> str:
-    figures = {
-        distance(round_trip): {key: asdict(figure) for key, figure in figures.items()}
-        for round_trip, figures in measured.items()
-    }
-    payload = {"where": where, "holds": ends_well(measured), "figures": figures}
-    return json.dumps(payload, indent=2)
 
 
 def where_it_ran(node: Node) -> str:

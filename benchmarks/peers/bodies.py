@@ -5,7 +5,6 @@ must be installed.
 """
 
 import os
-import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -71,7 +70,6 @@ def define(
     named = {
         "early": unique(name="early", bind=True)(_work),  # acknowledged when it begins
         "late": unique(name="late", **late)(_work),
-        "limited": unique(name="limited", bind=True, time_limit=1)(_work),
         "retrying": unique(name="retrying", bind=True, max_retries=MAX_RETRIES)(_retry),
         "idle": unique(name="idle", **IDLE)(_idle),
         # The other tasks have no lock of the package.
@@ -166,48 +164,6 @@ def _until_executed() -> Tasks:
     return define(app, unique, lambda task, run: _ours_left(f"{task.name}:until:{run}"))
 
 
-TAKEN_OVER = """
-if redis.call('GET', KEYS[1]) == ARGV[1] then
-  return redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
-end
-"""
-
-RELEASED = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end"
-
-
-def _bare() -> Tasks:
-    """The least that a lock costs that is taken when a task is sent, and has another lease while
-    it runs: `SET`, and a script at the begin and at the end of the task."""
-
-    @cache
-    def client(pid: int) -> redis.Redis:
-        return Redis.from_url(redis_database(7))
-
-    class BareTask(Task):
-        abstract = True
-
-        def apply_async(self, args: Any = None, kwargs: Any = None, **options: Any) -> Any:
-            task_id = options.setdefault("task_id", uuid.uuid4().hex)
-            client(os.getpid()).set(f"bare:{args[0]}", task_id, nx=True, px=LEASE * 1000)
-            return super().apply_async(args, kwargs, **options)
-
-        def __call__(self, *args: Any, **kwargs: Any) -> Any:
-            connection = client(os.getpid())
-            held = 1, f"bare:{args[0]}", self.request.id
-            connection.evalsha(taken_over, *held, LEASE * 1000)
-            try:
-                return super().__call__(*args, **kwargs)
-            finally:
-                connection.evalsha(released, *held)
-
-    with Redis.from_url(redis_database(7)) as loader:
-        taken_over = loader.script_load(TAKEN_OVER)
-        released = loader.script_load(RELEASED)
-    app = new_app("bare")
-    unique = partial(app.task, base=BareTask)
-    return define(app, unique, lambda task, run: _left(7, f"bare:{run}"))
-
-
 def _celery_once() -> Tasks:
     from celery_once import QueueOnce
 
@@ -251,7 +207,6 @@ def _celery_heimdall() -> Tasks:
 MAKERS = {
     "while_executing": _while_executing,
     "until_executed": _until_executed,
-    "bare": _bare,
     "celery_once": _celery_once,
     "celery_singleton": _celery_singleton,
     "celery_heimdall": _celery_heimdall,

@@ -175,15 +175,6 @@ def killed_with_acks_late(run: Run) -> str:
     return f"{work}; task: {_end(result)}; {_free(run, task)}"
 
 
-def hard_time_limit(run: Run) -> str:
-    """`time_limit=1`, and a task that takes longer. The time counts from the limit."""
-    task = run.tasks["limited"]
-    result, _ = run.begin(task)
-    run.let_new_tasks_end()
-    time.sleep(1)
-    return f"{_free(run, task)}; task: {_end(result)}"
-
-
 def chord_with_duplicate(run: Run) -> str:
     """A chord of two tasks. One of them conflicts with a running task."""
     task, collect = run.tasks["early"], run.tasks["collect"]
@@ -229,7 +220,6 @@ CASES: dict[str, Case] = {
     "no fault: a duplicate is sent, then the task ends": no_fault,
     "SIGKILL of the pool process": pool_process_killed,
     "SIGKILL of the pool process, `acks_late`, `reject_on_worker_lost`": killed_with_acks_late,
-    "hard time limit": hard_time_limit,
     "a chord with a duplicate": chord_with_duplicate,
     "`self.retry()`": retry,
     "revoked while queued": revoked_in_the_queue,

@@ -4,7 +4,6 @@ from collections.abc import Callable, Mapping
 
 from ..figure import Bench, Figure
 from .alone import cycle, importing, renewal, server
-from .listing import listing
 from .many import many
 from .tasks import tasks
 from .waiting import crowd, growth, handover
@@ -21,7 +20,6 @@ EVERYWHERE: Figures = {
 
 LOOPBACK_ONLY: Figures = {
     "crowd": crowd,
-    "listing": listing,
     "server": server,
     "start": importing,
     "growth": growth,

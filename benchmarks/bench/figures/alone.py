@@ -2,7 +2,7 @@
 
 - cycle: one lock after the other, each acquired and released.
 - renewal: ten thousand locks that one process holds and renews.
-- server: the cost for the server: its time, its memory, and the keys that are left.
+- server: the cost for the server: its time and its memory.
 - start: the processor time that the package adds to the start of a process that has Django. Other
   load on the machine disturbs this more than the import itself takes, so the fastest of several
   starts counts.
@@ -25,7 +25,7 @@ import redis.asyncio
 
 from django_redislock import locks
 from tests.round_trips import RoundTrips
-from tests.tools import ROOT, leftovers
+from tests.tools import ROOT
 
 from ..contenders import (
     BARE,
@@ -39,7 +39,7 @@ from ..contenders import (
     ours_at,
 )
 from ..crew import Crew
-from ..figure import Bench, Figure, Found, Line, Plot, Target, quantiles
+from ..figure import Bench, Figure, Found, Line, Plot, Target, middle
 from ..places import KEYS, cpu_seconds, total
 from ..rounds import cycles, interleaved
 
@@ -245,8 +245,6 @@ def server(bench: Bench) -> Figure:
     contenders = {label: partial(_seconds, client, label, url, many) for label in OF_ALL}
     found = interleaved(contenders, bench.rounds(20), bench.random)
     size = _bytes(client, held)
-    with redis.Redis.from_url(url, decode_responses=True) as reader:
-        left = leftovers(reader)
     what = f"server CPU time / {BARE}"
     light = Target("at most", 3, "Redis executes one script at a time")
     return Figure(
@@ -254,7 +252,6 @@ def server(bench: Bench) -> Figure:
         (
             Line.ratio(what, found, OURS, BARE, light),
             Line.of("memory of a held lock", [size], unit=" B"),
-            Line.of("keys left after the release", [float(len(left))]),
         ),
         (Plot.of("server", "Server CPU time for acquire and release", "µs", found, 1e6),),
     )
@@ -300,16 +297,13 @@ settings.configure(
 begun = time.process_time()
 {imports}
 django.setup()
-print(time.process_time() - begun, *(name for name in ("celery", "redis") if name in sys.modules))
+print(time.process_time() - begun)
 """
 
 WITHOUT = START.format(imports="")
 WITH = START.format(imports="import django_redislock")
 
-
 STARTS = 3
-
-NOT_IMPORTED = "celery", "redis"
 
 
 def importing(bench: Bench) -> Figure:
@@ -320,28 +314,21 @@ def importing(bench: Bench) -> Figure:
         bench.random,
     )
     pairs = zip(found["with"], found["without"], strict=True)
-    added = [(ours - bare) * 1000 for (ours, _), (bare, _) in pairs]
-    brought = {name for _, names in found["with"] for name in names}
-    milliseconds = quantiles([bare * 1000 for bare, _ in found["without"]])[1]
+    added = [(ours - bare) * 1000 for ours, bare in pairs]
     return Figure(
         "Start of a process",
-        (
-            Line.of("added to the start of Django", added, unit=" ms"),
-            *(Line.of(f"imports {name}", [float(name in brought)]) for name in NOT_IMPORTED),
-        ),
+        (Line.of("added to the start of Django", added, unit=" ms"),),
         (),
-        (f"Django's own start, with two of its apps: {milliseconds:.0f} ms.",),
+        (f"Django's own start, with two of its apps: {middle(found, 'without') * 1000:.0f} ms.",),
     )
 
 
-def _least(code: str, *apps: str) -> tuple[float, list[str]]:
+def _least(code: str, *apps: str) -> float:
     return min(_start(code, *apps) for _ in range(STARTS))
 
 
-def _start(code: str, *apps: str) -> tuple[float, list[str]]:
-    """Return the seconds, and the modules of Celery and Redis that were imported."""
+def _start(code: str, *apps: str) -> float:
     done = subprocess.run(
         [sys.executable, "-c", code, *apps], cwd=ROOT, capture_output=True, text=True, check=True
     )
-    seconds, *names = done.stdout.split()
-    return float(seconds), names
+    return float(done.stdout)

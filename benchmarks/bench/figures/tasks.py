@@ -27,8 +27,7 @@ BY_HAND = f"{REDIS_PY}'s lock in the task"
 RUNNING = "django-redislock, `while_executing`"
 QUEUED = "django-redislock, `until_executed`"
 PEERS = {"celery-once": "celery_once", "celery-singleton": "celery_singleton"}
-BARE_QUEUED = "baseline (SET + 2 EVALSHA)"
-APPS = {RUNNING: "while_executing", QUEUED: "until_executed", BARE_QUEUED: "bare", **PEERS}
+APPS = {RUNNING: "while_executing", QUEUED: "until_executed", **PEERS}
 
 TASKS = 400  # of a portion
 MAX_TASKS_OVER_A_NETWORK = 150
@@ -68,7 +67,6 @@ def tasks(bench: Bench) -> Figure:
         (RUNNING, BY_HAND, None),
         (RUNNING, "celery-once", as_fast),
         (QUEUED, PLAIN, None),
-        (QUEUED, BARE_QUEUED, Target("at least", 0.97, "the same round trips")),
         (QUEUED, "celery-once", as_fast),
         (QUEUED, "celery-singleton", None),
     )

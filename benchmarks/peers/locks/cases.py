@@ -4,8 +4,6 @@ before a semicolon is the summary."""
 import time
 from collections.abc import Callable
 
-from tests.tools import wait_until
-
 from .place import GIVE_UP_SECONDS, Case, Place, User
 
 LEASE = 3  # seconds, unless a case sets its own
@@ -72,7 +70,6 @@ def server_away(place: Place) -> str:
 @case("the reply to acquire is lost (`blocking=False`)", users=2)
 def reply_to_acquire_lost(place: Place) -> str:
     first, second = place.users
-    _warm_up(place, first)
     dropped = first.proxy.drop_reply(place.make.acquires)
     asked = first.does("attempt", place.name)
     assert dropped.is_done()
@@ -85,18 +82,6 @@ def reply_to_acquire_lost(place: Place) -> str:
     waited = taken.at - asked.at
     left = f"taken for {waited:.1f} s without a holder" if waited > 0.5 else "free"
     return f"{_said(asked.said)}; the lock is {left}"
-
-
-@case("the reply to release is lost", users=2)
-def reply_to_release_lost(place: Place) -> str:
-    first, second = place.users
-    _warm_up(place, first)
-    first.does("acquire", place.name)
-    dropped = first.proxy.drop_reply(place.make.releases)
-    left = first.does("release", place.name)
-    assert dropped.is_done()
-    free = "free" if second.does("attempt", place.name).is_yes else "not free"
-    return f"{_said(left.said)}; the lock is {free}"
 
 
 @case("8 waiters, and the holder (0) asks again at once: the order", users=MANY + 1, lease=30)
@@ -164,38 +149,17 @@ def longer_than_the_socket_timeout(place: Place) -> str:
     return f"acquires it {after}" if late.is_yes else f"{_said(late.said)} {after}"
 
 
-@case("the holder is paused past its lease: does it know?", users=2)
-def late_holder_knows(place: Place) -> str:
-    first, _ = _late(place)
-    first.proxy.freeze()  # a request to the server gets no answer
-    first.resume()
-    first.starts("is_mine", place.name)
-    early = first.answer(1)
-    first.proxy.thaw()
-    answer = early or first.answer()
-    assert answer, "no answer"
-    how = f"by {place.make.asked_by}"
-    if answer.said != "False":
-        return f"no; {how} it returns {answer.said}"
-    return f"yes; {how}, without a request" if early else f"if it asks the server; {how}"
-
-
-@case("the same, and the holder writes at once: fencing", users=2)
+@case("the holder is paused past its lease, and writes at once: fencing", users=2)
 def late_holder_writes(place: Place) -> str:
-    first, second = _late(place)
-    assert second.does("write", place.name).is_yes
-    first.resume()
-    written = first.does("write", place.name).is_yes
-    return "no token; the write succeeds" if written else "the write is rejected by its token"
-
-
-def _late(place: Place) -> tuple[User, User]:
     first, second = place.users
     first.does("acquire", place.name)
     second.starts("acquire", place.name)
     first.stop()
     assert second.answer(2 * place.lease + 2)
-    return first, second
+    assert second.does("write", place.name).is_yes
+    first.resume()
+    written = first.does("write", place.name).is_yes
+    return "no token; the write succeeds" if written else "the write is rejected by its token"
 
 
 @case("commands sent by a waiter", users=2, lease=30, query="?socket_timeout=60")
@@ -211,35 +175,6 @@ def commands_of_a_waiter(place: Place) -> str:
     return f"{len(seen) / seconds:.1f} per second"
 
 
-@case("`cache.clear()` in another database, then in the lock's database", users=2, lease=6)
-def cache_cleared(place: Place) -> str:
-    first, second = place.users
-    first.does("acquire", place.name)
-    second.does("clear", 7)
-    kept = not second.does("attempt", place.name).is_yes
-    second.does("clear", 0)
-    cleared = time.monotonic()
-    notified = _notified_after(place, first, cleared)
-    kept_here = not second.does("attempt", place.name).is_yes
-    return f"{_kept(kept)}, then {_kept(kept_here)}; {notified}"
-
-
-def _notified_after(place: Place, user: User, since: float) -> str:
-    if not place.make.tells:
-        return "the holder is not notified"
-    notified_at = wait_until(lambda: _if_yes(user, place.name), timeout=2 * place.lease)
-    return f"the holder is notified after {notified_at - since:.1f} s"
-
-
-def _if_yes(user: User, name: str) -> float | None:
-    answer = user.does("tells", name)
-    return answer.at if answer.is_yes else None
-
-
-def _kept(kept: bool) -> str:
-    return "kept" if kept else "lost"
-
-
 def _said(text: str) -> str:
     return "returns " + text if text in ("True", "False", "released") else f"raises {text}"
 
@@ -248,12 +183,6 @@ def _held(user: User) -> float:
     answer = user.answer()
     assert answer, "one never got it"
     return float(answer.said)
-
-
-def _warm_up(place: Place, user: User) -> None:
-    """Let a user connect and load its scripts."""
-    for method in ("acquire", "release"):
-        assert user.does(method, f"{place.name}-warm").is_yes
 
 
 def _sleep_until(when: float) -> None:

@@ -117,8 +117,9 @@ class Place:
                 self.users.append(User(proxy, self._make, self._case, log))
                 resources.callback(self.users[-1].end)
                 resources.callback(self.users[-1].kill)
-            for user in self.users:
-                user.does("is_mine", self.name)  # connects
+            for user in self.users:  # connect, and load the scripts
+                assert user.does("acquire", f"{self.name}-{user.who}").is_yes
+                assert user.does("release", f"{self.name}-{user.who}").is_yes
             self._resources = resources.pop_all()
         return self
 

@@ -1,6 +1,5 @@
-"""The usage of each package: how to make a lock, and how to ask whether it is still held. Also the
-orders of a process with such locks, which are functions that are called by path. The answer is the
-result (or the name of an error) and its time.
+"""How to make a lock of each package. Also the orders of a process with such locks, which are
+functions that are called by path. The answer is the result (or the name of an error) and its time.
 """
 
 import logging
@@ -11,13 +10,12 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import cache
-from operator import methodcaller
 from typing import Any
 
 import redis
 from redis.connection import parse_url
 
-from django_redislock.lua import ACQUIRE, RELEASE
+from django_redislock.lua import ACQUIRE
 from tests.faults.client import Client
 from tests.faults.events import Attempts
 from tests.faults.proxy import Command, named, runs
@@ -29,7 +27,6 @@ Matches = Callable[[Command], bool]
 ASK_ONCE = "PEERS_ASK_ONCE"  # environment variable that disables retries
 
 SETS = named("SET")
-CALLS_A_SCRIPT = named("EVALSHA", "EVAL")
 
 
 @dataclass(frozen=True)
@@ -37,12 +34,7 @@ class Make:
     label: str
     # Makes a lock from a name and a lease in seconds, which is renewed if the package can do it.
     lock: Callable[[str, int], Any]
-    is_mine: Callable[[Any], object]  # asks the package whether the lock is still held
-    asked_by: str  # the code of that question
-    # Returns whether the package has reported the loss, if it does.
-    tells: Callable[[Any], bool] | None = None
     acquires: Matches = SETS
-    releases: Matches = CALLS_A_SCRIPT
 
 
 def _ours(name: str, lease: int) -> Any:
@@ -67,36 +59,13 @@ def _client() -> redis.Redis:
 
 
 MAKES = {
-    "django_redislock": Make(
-        "django-redislock",
-        _ours,
-        lambda lock: not lock.lost,
-        "`lost`",
-        tells=lambda lock: lock.lost,
-        acquires=runs(ACQUIRE),
-        releases=runs(RELEASE),
-    ),
-    "cache_lock": Make(
-        "`cache.lock` (django-redis)", _cache_lock, methodcaller("owned"), "`owned()`"
-    ),
-    "redis_py": Make(
-        "redis-py",
-        lambda name, lease: _client().lock(name, timeout=lease),
-        methodcaller("owned"),
-        "`owned()`",
-    ),
+    "django_redislock": Make("django-redislock", _ours, runs(ACQUIRE)),
+    "cache_lock": Make("`cache.lock` (django-redis)", _cache_lock),
+    "redis_py": Make("redis-py", lambda name, lease: _client().lock(name, timeout=lease)),
     "python_redis_lock": Make(
-        "python-redis-lock",
-        lambda name, lease: python_redis_lock(_client(), name, lease),
-        lambda lock: lock.get_owner_id() == lock.id,
-        "`get_owner_id()`",
+        "python-redis-lock", lambda name, lease: python_redis_lock(_client(), name, lease)
     ),
-    "pottery": Make(
-        "pottery",
-        lambda name, lease: pottery(_client(), name, lease),
-        methodcaller("locked"),
-        "`locked()`",
-    ),
+    "pottery": Make("pottery", lambda name, lease: pottery(_client(), name, lease)),
 }
 
 
@@ -104,8 +73,8 @@ TURN = 0.05  # length of a turn in seconds
 
 
 class Locks:
-    def __init__(self, client: Client, make: str, lease: int, url: str) -> None:
-        self._make, self._folder, self._url = MAKES[make], client.folder, url
+    def __init__(self, client: Client, make: str, lease: int) -> None:
+        self._make, self._folder = MAKES[make], client.folder
         self._lock = cache(lambda name: self._make.lock(name, lease))
         self._fences: dict[str, int] = {}
 
@@ -121,13 +90,6 @@ class Locks:
     def release(self, name: str) -> str:
         self._lock(name).release()
         return "released"
-
-    def is_mine(self, name: str) -> bool:
-        return bool(self._make.is_mine(self._lock(name)))
-
-    def tells(self, name: str) -> bool:
-        assert self._make.tells
-        return self._make.tells(self._lock(name))
 
     def turn(self, name: str) -> float:
         """Acquire the lock, hold it briefly and release it. Return the time of acquisition."""
@@ -148,12 +110,6 @@ class Locks:
         with closing(Attempts(self._folder, name)) as register:
             return register.write(self._make.label, self._fences[name])
 
-    def clear(self, database: int) -> bool:
-        """Call `clear()` of a cache in a database of the server."""
-        from django.core.cache.backends.redis import RedisCache
-
-        return RedisCache(self._url.replace("/0", f"/{database}"), {}).clear()
-
 
 _locks: list[Locks] = []
 
@@ -162,7 +118,7 @@ def be(client: Client, make: str, lease: int, url: str, asks_once: bool) -> None
     os.environ |= {"REDIS_URL": url} | ({ASK_ONCE: "1"} if asks_once else {})
     logging.disable()  # all errors are intended
     threading.excepthook = lambda args: None  # as are errors in a package's threads
-    _locks.append(Locks(client, make, lease, url))
+    _locks.append(Locks(client, make, lease))
 
 
 def do(client: Client, method: str, args: Sequence[Any]) -> tuple[str, float]:
