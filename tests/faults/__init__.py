@@ -14,7 +14,7 @@ How to write a scenario
 
 A scenario is a function in a file of `scenarios/`. Use `scenarios/killed.py` as a model.
 
-    @scenario(1, "SIGKILL of the holder", runs=300, short=24, operations=2, free_within=3.5)
+    @scenario(1, "SIGKILL of the holder", runs=300, short=16, operations=2, free_within=3.5)
     def holder(setting):
         node, crew = setting.node(), setting.crew()
 
@@ -34,13 +34,13 @@ A scenario is a function in a file of `scenarios/`. Use `scenarios/killed.py` as
   (`client.wait_for`, `wait_until`). An error in a run fails the row.
 - `client.ask("acquire", lock=…, timeout=…)` waits for the answer; `client.start` does not. A
   client can run any function of `client.py`, and your own functions by path
-  (``"tests.faults.scenarios.replies:believe"``). The client is the first argument.
+  (``"tests.faults.scenarios.replies:use"``). The client is the first argument.
 - `client.kill()`, `stop()` and `resume()` log themselves. Log any other fault with
   `run.fault("cut")` after it was really injected: a row with too few faults or operations fails.
 - `Shared(nodes)` lends each run its own node, for scenarios that break the server.
 - Log `run.free()` when a lock becomes free for its waiters, `run.log.write("taken", lock=…)` when
   the holder loses it, and ``"away"`` and ``"back"`` while the server is unreachable.
-- Set `at_once=True` if no process dies or is stopped and no server is unreachable. Set
-  `may_fail=(EXCLUSION,)` if the docs do not promise it. Add other measurements to `setting.notes`.
+- Set `may_fail=(EXCLUSION,)` if the docs do not promise it. Add other measurements to
+  `setting.notes`.
 - Several scenarios with different titles can have the same number. Each is a row.
 """
