@@ -26,8 +26,7 @@ BEGIN = "<!-- scale: written by `make scale` -->"
 END = "<!-- scale: end -->"
 
 LOCKS, REPLAYED = "`locks.lock`", "the same commands, replayed"
-LOADS = [(LOCKS, 1), (LOCKS, 2), (LOCKS, 4), (REPLAYED, 1), (REPLAYED, 2)]
-"""What the processes send to one server, and their number."""
+"""What a process sends to one server."""
 
 ALIASES = "default", "second", "third"
 """The cache aliases, each with a server of its own."""
@@ -55,20 +54,19 @@ class Carried:
 
 def main() -> int:
     options = _options()
-    most = max(processes for _, processes in LOADS)
     with ExitStack() as stack:
         servers = {alias: stack.enter_context(Node()) for alias in ALIASES}
         places.set_up(servers["default"].url)
         urls = {alias: node.url for alias, node in servers.items()}
-        crew = stack.enter_context(Crew(most, urls))
+        crew = stack.enter_context(Crew(1, urls))
         run = partial(_run, crew, seconds=options.seconds)
         random = Random(options.seed)
         one = {"default": servers["default"]}
-        loads = {load: partial(run, one, *load) for load in LOADS}
+        loads = {load: partial(run, one, load) for load in (LOCKS, REPLAYED)}
         carried = interleaved(loads, options.rounds, random, warm=False)
         shared = {len(some): partial(_run_with_shares, run, some) for some in (one, servers)}
-        for pid in crew.order(most, os.getpid):
-            _move(pid, _other_cores())
+        [pid] = crew.order(1, os.getpid)
+        _move(pid, _other_cores())
         for node in servers.values():
             _move(node.pid, _first_core())
         compared = interleaved(shared, options.rounds, random, warm=False)
@@ -83,8 +81,7 @@ def main() -> int:
 def _run(
     crew: Crew,
     servers: Mapping[str, Node],
-    who: str,
-    processes: int,
+    load: str,
     locks: int = LOCKS_OF_PROCESS,
     *,
     seconds: float,
@@ -93,10 +90,10 @@ def _run(
 
     nodes = [*servers.values()]
     addresses = {alias: node.address for alias, node in servers.items()}
-    crew.order(processes, clients.prepare, addresses, locks)
+    crew.order(1, clients.prepare, addresses, locks)
     before, began = [_cpu(node) for node in nodes], time.monotonic()
-    ask = {LOCKS: clients.by_locks, REPLAYED: clients.replayed}[who]
-    cycles = sum(crew.order(processes, ask, seconds))
+    ask = {LOCKS: clients.by_locks, REPLAYED: clients.replayed}[load]
+    [cycles] = crew.order(1, ask, seconds)
     lasted = time.monotonic() - began
     used = [_cpu(node) - then for node, then in zip(nodes, before, strict=True)]
     return Carried(cycles / lasted, max(used) / lasted, sum(used) / cycles * 1e6)
@@ -104,7 +101,7 @@ def _run(
 
 def _run_with_shares(run: "partial[Carried]", servers: Mapping[str, Node]) -> Carried:
     with _idle_loops(SHARE - len(servers)):
-        return run(servers, REPLAYED, 1, LOCKS_WITH_SHARE)
+        return run(servers, REPLAYED, LOCKS_WITH_SHARE)
 
 
 @contextmanager
@@ -148,21 +145,20 @@ def _cpu(node: Node) -> float:
 # Output
 
 
-def _table(found: Mapping[tuple[str, int], list[Carried]]) -> str:
+def _table(found: Mapping[str, list[Carried]]) -> str:
     head = (
-        *("Load on one server", "Processes", "Cycles per second", "Spread"),
+        *("Load of one process on one server", "Cycles per second", "Spread"),
         *("Server, of a core", "Server CPU time per cycle", "Estimate for a full core"),
     )
-    rule = ("---", "--:", "--:", "--:", "--:", "--:", "--:")
-    return markdown(head, rule, *(_row(*load, rounds) for load, rounds in found.items()))
+    rule = ("---", "--:", "--:", "--:", "--:", "--:")
+    return markdown(head, rule, *(_row(load, rounds) for load, rounds in found.items()))
 
 
-def _row(who: str, processes: int, rounds: Sequence[Carried]) -> tuple[str, ...]:
+def _row(load: str, rounds: Sequence[Carried]) -> tuple[str, ...]:
     middle, spread = _rate(rounds)
     microseconds = statistics.median(each.microseconds for each in rounds)
     return (
-        who,
-        f"{processes}",
+        load,
         _hundreds(middle),
         spread,
         f"{statistics.median(each.of_core for each in rounds):.0%}",

@@ -1,4 +1,4 @@
-"""``python -m tests.mutants [NAME ...] [--all]``: exit status 0 if each fault is found, else 1."""
+"""``python -m tests.mutants [NAME ...]``: exit status 0 if each fault is found, else 1."""
 
 import argparse
 import os
@@ -71,7 +71,7 @@ def copy_of_package() -> Iterator[Path]:
 
 def run_tests(root: Path, tests: list[str]) -> subprocess.CompletedProcess[str]:
     """Run the fast tests on the package in `root`, up to the first failure."""
-    paths = [f"tests/fast/{each}" for each in tests] or ["tests/fast"]
+    paths = [f"tests/fast/{each}" for each in tests]
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-n", "2", "--dist", "loadgroup"]
     return subprocess.run(
         [*command, "-p", "no:cacheprovider", *paths],
@@ -90,10 +90,10 @@ def first_failure(output: str) -> str:
     return failed[0].partition(" ")[2].partition(" - ")[0] if failed else ""
 
 
-def is_found(fault: Fault, tests: list[str]) -> bool:
+def is_found(fault: Fault) -> bool:
     with copy_of_package() as root:
         fault.plant(root)
-        done = run_tests(root, tests)
+        done = run_tests(root, fault.tests)
     found = first_failure(done.stdout)
     if done.returncode != PASSED and not found:
         print(done.stdout, done.stderr)
@@ -105,22 +105,16 @@ def is_found(fault: Fault, tests: list[str]) -> bool:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.mutants")
     parser.add_argument("names", nargs="*", metavar="NAME", help="faults (default: all of them)")
-    parser.add_argument("--all", action="store_true", help="run all fast tests for each fault")
     options = parser.parse_args()
-
     planted = [
         fault for fault in faults(options.names) if not fault.needs or find_spec(fault.needs)
     ]
-    if not options.all:
-        with copy_of_package() as root:
-            modules = sorted({each for fault in planted for each in fault.tests})
-            done = run_tests(root, modules)
-        if done.returncode != PASSED:
-            print(done.stdout)
-            sys.exit("the tests fail without a fault")
-    missed = [
-        fault.name for fault in planted if not is_found(fault, [] if options.all else fault.tests)
-    ]
+    with copy_of_package() as root:
+        done = run_tests(root, sorted({each for fault in planted for each in fault.tests}))
+    if done.returncode != PASSED:
+        print(done.stdout)
+        sys.exit("the tests fail without a fault")
+    missed = [fault.name for fault in planted if not is_found(fault)]
     print(f"{len(planted) - len(missed)} of {len(planted)} planted faults were found")
     return 1 if missed else 0
 
