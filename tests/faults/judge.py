@@ -91,8 +91,6 @@ class Ask(NamedTuple):
 class Verdict:
     """What the clients did that they should not have done."""
 
-    sections: list[Section] = field(default_factory=list)
-
     overlaps: list[str] = field(default_factory=list)
     """Overlaps in which nobody was paused."""
 
@@ -133,13 +131,13 @@ def judge(
         exclusive: Whether clients that do not fit in together never acquire it at the same time.
     """
     history = History(events, exclusive)
-    verdict = Verdict(sections=history.sections)
+    verdict = Verdict()
     for sections in history.by_lock.values():
         for text, is_paused in overlaps(sections, history):
             (verdict.paused if is_paused else verdict.overlaps).append(text)
     for writes in history.registers():
         judge_writes(writes, history, verdict)
-    verdict.stopped_by_look = sum(1 for _ in looks(history))
+    verdict.stopped_by_look = sum(came_too_late(each, history) for each in history.sections)
     verdict.waits_in_vain += waits_in_vain(history, within)
     return verdict
 
@@ -183,14 +181,12 @@ def judge_writes(writes: Sequence["Write"], history: "History", verdict: Verdict
             newest = section
 
 
-def looks(history: "History") -> Iterator[Section]:
-    """Yield the sections that ended because their client saw that another one had the lock."""
-    for section in history.sections:
-        others = history.by_lock[section.lock]
-        if section.how == LOOKED and any(
-            section.entered < each.entered < section.left for each in others
-        ):
-            yield section
+def came_too_late(section: Section, history: "History") -> bool:
+    """Return whether the section ended because its client saw that another one had the lock."""
+    others = history.by_lock[section.lock]
+    return section.how == LOOKED and any(
+        section.entered < each.entered < section.left for each in others
+    )
 
 
 def waits_in_vain(history: "History", within: float) -> Iterator[str]:

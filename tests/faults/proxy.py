@@ -105,10 +105,6 @@ class Proxy:
     def url(self) -> str:
         return f"redis://127.0.0.1:{self.port}/0"
 
-    @property
-    def connections(self) -> int:
-        return len(self._links)
-
     def delay(self, seconds: float) -> None:
         """Delay all data by `seconds`, in each direction."""
         self._delay = seconds
