@@ -3,7 +3,6 @@
 All times use the monotonic clock, which is the same in all processes of a machine.
 """
 
-import math
 import os
 import time
 from collections.abc import Mapping, Sequence
@@ -70,8 +69,6 @@ class Story:
     end: float
     by_process: Sequence[Sequence[Turn]]
     queued_after: float  # seconds from a request until its client certainly waits
-    # Commands sent for an acquisition, if they were counted.
-    sent: float = math.nan
 
     @property
     def turns(self) -> list[Turn]:
@@ -90,29 +87,14 @@ class Story:
         return found
 
     @property
-    def counts(self) -> list[int]:
-        """Return how many turns each process had before the end."""
-        return [sum(turn.held < self.end for turn in each) for each in self.by_process]
-
-    @property
     def per_second(self) -> float:
-        return sum(self.counts) / (self.end - self.begin)
-
-    @property
-    def fairness(self) -> float:
-        """Jain's index: 1 if all had the same number of turns, 1/n if one process had all."""
-        counts = self.counts
-        return sum(counts) ** 2 / (len(counts) * sum(count**2 for count in counts))
+        """Return how many turns began before the end, in each second."""
+        return sum(turn.held < self.end for turn in self.turns) / (self.end - self.begin)
 
     @property
     def longest_wait(self) -> float:
         """The longest wait in seconds, including waits that had not ended."""
         return max(turn.held - turn.asked for turn in self.turns)
-
-    @property
-    def full_round(self) -> float:
-        """Seconds in which each process could have had one turn."""
-        return len(self.by_process) / self.per_second
 
 
 def play(

@@ -6,7 +6,6 @@
 """
 
 from contextlib import ExitStack
-from dataclasses import replace
 from functools import partial
 
 from tests.servers import Node
@@ -18,14 +17,13 @@ from ..contenders import (
     PYTHON_REDIS_LOCK,
     REDIS_PY,
     RENEWED,
-    client_of,
     ours_at,
 )
 from ..crew import Crew
 from ..figure import Bench, Figure, Found, Line, Plot, Target, ratios
-from ..places import aliases, fill_up, total
+from ..places import aliases, fill_up
 from ..rounds import cycles, interleaved
-from ..turns import Story, handovers, play
+from ..turns import handovers, play
 
 WAITERS = (2, 16, 64)
 
@@ -77,9 +75,6 @@ def handover(bench: Bench) -> Figure:
 PROCESSES = 64
 CROWD_WORK = 0.0005
 
-BY_CLIENTS = ("evalsha", "eval", "blpop", "wait")
-"""The commands that this package sends. The scripts call all others."""
-
 
 def crowd(bench: Bench) -> Figure:
     url, seconds = bench.url, bench.size(4, 1.5)
@@ -88,22 +83,10 @@ def crowd(bench: Bench) -> Figure:
         one = partial(
             play, crew, PROCESSES, url=url, name="crowd", seconds=seconds, work=CROWD_WORK, pause=0
         )
-
-        def ours() -> Story:
-            client_of(url).config_resetstat()
-            story = one(OURS)
-            warming_up = 2 * PROCESSES  # each process acquires and releases once before
-            sent = total(client_of(url), "calls", *BY_CLIENTS) - warming_up
-            return replace(story, sent=sent / len(story.turns))
-
-        contenders = {OURS: ours} | {label: partial(one, label) for label in peers}
+        contenders = {label: partial(one, label) for label in (OURS, *peers)}
         stories = interleaved(contenders, bench.rounds(5), bench.random, warm=False)
-    speed, longest, fairness = (
-        {label: [getattr(each, what) for each in stories[label]] for label in stories}
-        for what in ("per_second", "longest_wait", "fairness")
-    )
-    sent = [each.sent for each in stories[OURS]]
-    in_rounds = [each.longest_wait / each.full_round for each in stories[OURS]]
+    speed = {label: [each.per_second for each in some] for label, some in stories.items()}
+    longest = {label: [each.longest_wait for each in some] for label, some in stories.items()}
     faster, shorter = "acquisitions per second / {}", "longest wait / {}"
     fast = {REDIS_PY: Target("at least", 1, "it lets the last holder win again, which is fast")}
     patient = {REDIS_PY: Target("at most", 0.2, "order of arrival, so nobody starves")}
@@ -114,9 +97,6 @@ def crowd(bench: Bench) -> Figure:
                 Line.ratio(faster.format(label), speed, OURS, label, fast.get(label))
                 for label in peers
             ),
-            Line.of("commands sent per acquisition", sent),
-            Line.of("Jain's index of fairness", fairness[OURS]),
-            Line.of("longest wait / mean time of a full round", in_rounds),
             *(
                 Line.ratio(shorter.format(label), longest, OURS, label, patient.get(label))
                 for label in peers
@@ -125,7 +105,6 @@ def crowd(bench: Bench) -> Figure:
         (
             Plot.of("crowd", "Acquisitions per second, 64 processes", "", speed),
             Plot.of("crowd-longest", "Longest wait for the lock, 64 processes", "s", longest),
-            Plot.of("crowd-fairness", "Jain's index of fairness, 64 processes", "", fairness),
         ),
     )
 
