@@ -1,10 +1,9 @@
 """Count round trips at the sockets of this process, which no request can bypass."""
 
 import socket
-import time
 from threading import Lock, get_ident
 from typing import Any
-from weakref import WeakKeyDictionary
+from weakref import WeakSet
 
 SENDS = ("send", "sendall", "sendmsg")
 RECEIVES = ("recv", "recv_into")
@@ -14,15 +13,14 @@ class RoundTrips:
     """Count the first send of each request in the block.
 
     A request that is sent in pieces counts once. With `of_this_thread`, the requests of other
-    threads do not count. `seconds` is the sum of the times from the requests to their replies.
+    threads do not count.
     ``socket.socket`` is patched in the block, so do not nest blocks.
     """
 
     def __init__(self, *, of_this_thread: bool = False) -> None:
         self.count = 0
-        self.seconds = 0.0
         self._thread = get_ident() if of_this_thread else None
-        self._asked_at: WeakKeyDictionary[socket.socket, float] = WeakKeyDictionary()
+        self._waiting: WeakSet[socket.socket] = WeakSet()
         self._counting = Lock()
 
     def __enter__(self) -> "RoundTrips":
@@ -57,13 +55,11 @@ class RoundTrips:
 
     def _sends(self, sock: socket.socket) -> None:
         with self._counting:
-            if self._thread not in (None, get_ident()) or sock in self._asked_at:
+            if self._thread not in (None, get_ident()) or sock in self._waiting:
                 return
             self.count += 1
-            self._asked_at[sock] = time.monotonic()
+            self._waiting.add(sock)
 
     def _receives(self, sock: socket.socket) -> None:
         with self._counting:
-            asked_at = self._asked_at.pop(sock, None)
-            if asked_at is not None:
-                self.seconds += time.monotonic() - asked_at
+            self._waiting.discard(sock)

@@ -88,7 +88,7 @@ class Story:
 
     @property
     def per_second(self) -> float:
-        """Return how many turns began before the end, in each second."""
+        """The turns that began before the end, per second."""
         return sum(turn.held < self.end for turn in self.turns) / (self.end - self.begin)
 
     @property

@@ -40,26 +40,6 @@ for thread in threads:
 say(f"ended {{len(delays)}} {{max(delays)}} {{errors}}")
 """
 
-ASK_ASYNC = f"""
-import asyncio, time
-from django_redislock import locks
-
-async def compute():
-    say("computes")
-    await asyncio.to_thread(hear)
-    return time.time()
-
-async def ask():
-    value = await locks.aget_or_set("many", compute, 60, lease=2)
-    return time.time() - value
-
-async def ask_all():
-    return await asyncio.gather(*[ask() for _ in range({THREADS})])
-
-delays = asyncio.run(ask_all())
-say(f"ended {{len(delays)}} {{max(delays)}} []")
-"""
-
 
 @pytest.fixture(autouse=True)
 def empty_cache() -> Iterator[None]:
@@ -67,12 +47,11 @@ def empty_cache() -> Iterator[None]:
     cache.clear()
 
 
-@pytest.mark.parametrize("code", [ASK, ASK_ASYNC], ids=["threads", "coroutines"])
-def test_one_of_200_callers_in_4_processes_computes(code):
+def test_one_of_200_callers_in_4_processes_computes():
     with ExitStack() as stack:
-        first = stack.enter_context(Child(code))
+        first = stack.enter_context(Child(ASK))
         first.expect("computes")
-        others = [stack.enter_context(Child(code)) for _ in range(PROCESSES - 1)]
+        others = [stack.enter_context(Child(ASK)) for _ in range(PROCESSES - 1)]
         waiting(locks, "cache:default:many", PROCESSES)
         first.tell()
         for child in (first, *others):
