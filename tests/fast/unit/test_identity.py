@@ -5,8 +5,6 @@ import gc
 import json
 import os
 import socket
-import subprocess
-import sys
 import threading
 import weakref
 from typing import Any
@@ -38,11 +36,10 @@ GOOD: dict[str, Any] = {
 
 def test_a_payload_is_parsed_as_it_was_written() -> None:
     payload = parse_payload(payload_text({"order": [1, "ä"]}, renewed=True, on_conflict="skip"))
-    thread = threading.current_thread().name
     holder = Holder(
         host=socket.gethostname(),
         pid=os.getpid(),
-        thread=thread,
+        thread=threading.current_thread().name,
         process=process_id(),
         number=payload.holder.number,
     )
@@ -63,13 +60,7 @@ def test_a_text_that_is_no_json_object_is_an_empty_payload(text: str) -> None:
 
 @pytest.mark.parametrize(
     ("part", "value"),
-    [
-        ("host", None),
-        ("pid", True),
-        ("task_id", {}),
-        ("on_conflict", 1),
-        ("metadata", [1]),
-    ],
+    [("host", None), ("pid", True), ("task_id", {}), ("on_conflict", 1), ("metadata", [1])],
 )
 def test_a_field_of_another_type_is_left_out(part: str, value: object) -> None:
     info = parse_payload(json.dumps(GOOD | {part: value}))
@@ -87,29 +78,40 @@ async def test_another_greenlet_is_not_the_asyncio_task(monkeypatch: pytest.Monk
 
 FORKED = """
 import _thread, os, threading, weakref
-from django_redislock.identity import current_owner, is_alive
+from django_redislock.identity import child_id, current_owner, is_alive, process_id
 
-owners, go = [], threading.Event()
+owners, go, started = [], threading.Event(), threading.Event()
 def foreign():
     owners.append(current_owner())
     started.set()
     go.wait()
-started = threading.Event()
 _thread.start_new_thread(foreign, ())
 started.wait()
+own = process_id()
 pid = os.fork()
-if pid == 0:
-    os.write(1, f"child {is_alive(weakref.ref(owners[0]))}\\n".encode())
+if not pid:
+    os.write(1, f"child {process_id()} {is_alive(weakref.ref(owners[0]))}\\n".encode())
+    if not os.fork():
+        os.write(1, f"grandchild {process_id()}\\n".encode())
+        os._exit(0)
+    os.wait()
     os._exit(0)
 os.waitpid(pid, 0)
-say(f"parent {is_alive(weakref.ref(owners[0]))}")
+assert process_id() == own
+say(f"parent {own} {child_id(own, pid)} {is_alive(weakref.ref(owners[0]))}")
+hear()
 """
 
 
-def test_a_thread_that_python_did_not_start_is_not_alive_in_a_forked_child() -> None:
+def test_a_forked_process_has_an_id_that_its_parent_knows_and_no_foreign_threads() -> None:
     with Child(FORKED, PYTHONWARNINGS="ignore") as parent:
-        assert parent.expect("child") == "False"
-        assert parent.expect("parent") == "True"
+        child, has_thread = parent.expect("child").split()
+        grandchild = parent.expect("grandchild")
+        own, expected_child, parent_has_thread = parent.expect("parent").split()
+    assert child == expected_child
+    assert (has_thread, parent_has_thread) == ("False", "True")
+    assert len({own, child, grandchild, process_id()}) == 4
+    assert {len(own), len(child), len(grandchild)} == {16}
 
 
 def test_a_shared_owner_is_alive_as_long_as_its_object() -> None:
@@ -119,36 +121,3 @@ def test_a_shared_owner_is_alive_as_long_as_its_object() -> None:
     del owner
     gc.collect()
     assert not is_alive(reference)
-
-
-PROCESS_IDS = """
-import os
-from django_redislock.identity import child_id, process_id
-
-def of_child(function):
-    read, write = os.pipe()
-    pid = os.fork()
-    if not pid:
-        os.write(write, function().encode())
-        os._exit(0)
-    os.waitpid(pid, 0)
-    return pid, os.read(read, 200).decode()
-
-def of_own_child():
-    return of_child(process_id)[1]
-
-own = process_id()
-pid, child = of_child(process_id)
-assert child == child_id(own, pid)
-assert process_id() == own
-grandchild = of_child(of_own_child)[1]
-assert len({own, child, grandchild}) == 3
-print(own)
-"""
-
-
-def test_a_child_process_has_an_id_of_its_own_that_its_parent_knows() -> None:
-    run = [sys.executable, "-c", PROCESS_IDS]
-    ids = {subprocess.run(run, check=True, capture_output=True).stdout for _ in range(2)}
-    assert len(ids) == 2
-    assert all(len(each.strip()) == 16 for each in ids)

@@ -9,12 +9,7 @@ from django.core.exceptions import ImproperlyConfigured
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from django_redislock.names import (
-    MAX_NAME_BYTES,
-    Template,
-    check_name,
-    fit_name,
-)
+from django_redislock.names import MAX_NAME_BYTES, Template, check_name, fit_name
 
 any_text = st.text(alphabet=st.characters(codec=None))
 escaped_text = st.text(alphabet="\\nx0\n\0", min_size=1, max_size=6)
@@ -23,7 +18,6 @@ escaped_text = st.text(alphabet="\\nx0\n\0", min_size=1, max_size=6)
 @dataclass
 class Account:
     pk: int
-    _secret: str = "secret"
 
 
 def report(account_id, day="today", *, full=False): ...
@@ -33,28 +27,13 @@ def anything(first, *args, **kwargs): ...
 
 
 REPORT = signature(report)
-ANYTHING = signature(anything)
+
+
+def fill(text, *args, of=report, **kwargs):
+    return Template(text, signature(of)).of_call(args, kwargs)
 
 
 class TestCheckName:
-    @pytest.mark.parametrize("name", [None, 42, b"invoice", ["a"], Account(1)])
-    def test_anything_but_text_is_a_type_error_with_the_value(self, name):
-        with pytest.raises(TypeError, match=rf"^place must be a str, not .*{type(name).__name__}"):
-            check_name(name, "place")
-
-    @pytest.mark.parametrize("bad", ["\n", "\0", "\x7f", "\x85", "\x1b", "\ud800"])
-    def test_control_characters_and_lone_surrogates_are_refused_and_shown_escaped(self, bad):
-        with pytest.raises(ValueError, match="name must not contain control") as caught:
-            check_name(f"a{bad}b")
-        assert bad not in str(caught.value)
-        assert repr(bad) in str(caught.value)
-
-    @pytest.mark.parametrize("name", ["x" * 513, "é" * 257, "東" * 171])
-    def test_the_limit_is_in_bytes_of_utf8_and_the_error_is_short(self, name):
-        with pytest.raises(ValueError, match=r"at most 512 bytes in UTF-8, got 51[34]") as caught:
-            check_name(name)
-        assert len(str(caught.value)) < 200
-
     @given(any_text)
     @example("東" * 170)
     def test_every_name_is_one_that_utf8_and_terminals_can_take(self, text):
@@ -70,6 +49,23 @@ class TestCheckName:
         else:
             assert fine
 
+    @pytest.mark.parametrize(
+        ("name", "error", "message"),
+        [
+            (None, TypeError, "place must be a str, not None"),
+            (b"invoice", TypeError, "place must be a str, not b'invoice'"),
+            ("a\x1bb", ValueError, r"control characters, got '\\x1b'"),
+            ("a\ud800b", ValueError, r"control characters, got '\\ud800'"),
+            ("x" * 10_000, ValueError, "at most 512 bytes in UTF-8, got 10000"),
+            ("é" * 257, ValueError, "at most 512 bytes in UTF-8, got 514"),
+        ],
+    )
+    def test_a_refusal_has_the_value_in_a_short_and_printable_text(self, name, error, message):
+        with pytest.raises(error, match=message) as caught:
+            check_name(name, "place")
+        assert str(caught.value).isprintable()
+        assert len(str(caught.value)) < 200
+
 
 class TestFitName:
     @given(any_text.filter(bool))
@@ -78,32 +74,21 @@ class TestFitName:
     def test_any_text_becomes_a_name(self, text):
         check_name(fit_name(text))
 
-    @pytest.mark.parametrize("before", ["", "n", "no", "now"])
-    @pytest.mark.parametrize("letter", ["n", "é", "€", "\U0001f512"])
-    def test_a_text_cannot_be_the_shortened_name_of_another(self, before, letter):
-        name = fit_name(before + letter * 1000)
-        assert fit_name(name) != name
-
-    @pytest.mark.parametrize(
-        ("one", "other"), [("a\nb", "a\\nb"), ("\x7f", "\\x7f"), ("\\\n", "\\\\n"), ("\\", "\\\\")]
-    )
-    def test_an_escaped_text_cannot_be_the_name_of_another(self, one, other):
-        assert fit_name(one) != fit_name(other)
-
     @given(escaped_text, escaped_text)
+    @example("a\nb", "a\\nb")
+    @example("\\\n", "\\\\n")
+    @example("é" * 600 + "1", "é" * 600 + "2")
     def test_texts_that_differ_have_different_names(self, one, other):
         assert (fit_name(one) == fit_name(other)) is (one == other)
 
-    def test_a_long_text_keeps_its_beginning_and_differs_by_its_end(self):
-        one, two = fit_name("report:" + "é" * 600 + "1"), fit_name("report:" + "é" * 600 + "2")
-        assert one != two
-        assert one.startswith("report:ééé")
-        assert len(one.encode()) in (MAX_NAME_BYTES - 1, MAX_NAME_BYTES)
-        assert set(one.rpartition(":")[2]) <= set("0123456789abcdef")
-
-
-def fill(text, *args, of=REPORT, **kwargs):
-    return Template(text, of).of_call(args, kwargs)
+    @pytest.mark.parametrize("before", ["", "n", "no", "now"])
+    @pytest.mark.parametrize("letter", ["n", "é", "€", "\U0001f512"])
+    def test_a_long_text_keeps_its_beginning_and_its_name_is_no_other_texts_name(
+        self, before, letter
+    ):
+        name = fit_name(before + letter * 1000)
+        assert name.startswith(before + letter * 100)
+        assert fit_name(name) != name
 
 
 class TestTemplate:
@@ -118,6 +103,11 @@ class TestTemplate:
     )
     def test_fields_are_filled_by_name(self, text, values, name):
         assert fill(text, *values) == name
+
+    def test_keyword_arguments_of_any_name_can_be_fields(self):
+        assert fill("{first}:{extra}:{args[0]}", 1, 2, of=anything, extra=3) == "1:3:2"
+        with pytest.raises(ValueError, match=r"name='\{extra\}' needs 'extra'"):
+            fill("{extra}", 1, of=anything)
 
     @pytest.mark.parametrize(
         "field", ["{acount_id}", "{}", "{0}", "{self}", "{account_id:{widht}}", "{.pk}"]
@@ -134,13 +124,6 @@ class TestTemplate:
         with pytest.raises((ValueError, TypeError), match="key must"):
             Template(text, REPORT, "key")
 
-    def test_keyword_arguments_of_any_name_can_be_fields(self):
-        assert fill("{first}:{extra}:{args[0]}", 1, 2, of=ANYTHING, extra=3) == "1:3:2"
-
-    def test_one_that_is_missing_at_the_call_is_named(self):
-        with pytest.raises(ValueError, match=r"name='\{extra\}' needs 'extra'"):
-            fill("{extra}", 1, of=ANYTHING)
-
     @pytest.mark.parametrize(
         ("field", "value"),
         [("{account_id.pk}", None), ("{account_id[id]}", {}), ("{account_id:d}", "x")],
@@ -150,17 +133,12 @@ class TestTemplate:
             fill(field, value)
 
     @pytest.mark.parametrize("field", ["{account_id}", "{account_id!r}", "{account_id!s:>9}"])
-    @pytest.mark.parametrize("value", [object(), [object()], Account(object()), fill, iter(())])
+    @pytest.mark.parametrize("value", [object(), [object()], Account(object()), fill])
     def test_a_text_that_is_a_memory_address_is_a_value_error(self, field, value):
         kind = re.escape(type(value).__qualname__)
-        with pytest.raises(
-            ValueError, match=rf"\{{account_id\}}, a .*{kind}, has a memory address"
-        ):
+        with pytest.raises(ValueError, match=rf"{{account_id}}, a .*{kind}, has a memory address"):
             fill(field, value)
-
-    def test_a_str_may_look_like_a_memory_address(self):
-        text = repr(object())
-        assert fill("{account_id}", text) == text
+        assert fill("{account_id}", repr(object())), "a str may look like one"
 
     def test_a_model_is_named_by_its_primary_key_and_not_by_its_text(self):
         user = User(pk=5, username="ann")

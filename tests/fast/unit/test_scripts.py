@@ -92,10 +92,10 @@ class Lock:
         missing: str = self.ask(HEARTBEAT, keys, INBOX, epoch, 1750, " ".join(tokens))
         return missing.split()
 
-    def renew(self, *keys: str) -> list[int]:
+    def renew(self, *keys: str, ms: int = LEASE, mode: str = "renew") -> list[int]:
         """Renew the holds of the token x. Return what is left of each lease."""
-        wanted = " ".join([f"x {LEASE}"] * len(keys))
-        reply: str = self.ask(RENEW, (A.index, A.locks, *keys, A.history), "renew", wanted)
+        wanted = " ".join([f"x {ms}"] * len(keys))
+        reply: str = self.ask(RENEW, (A.index, A.locks, *keys, A.history), mode, wanted)
         return [int(left) for left in reply.split()]
 
     def fence(self, token: str, fence: int) -> Any:
@@ -223,7 +223,8 @@ def test_acquire_removes_expired_locks_faster_than_new_ones_come(lock: Lock) -> 
 
 
 def test_a_takeover_needs_the_same_weight_and_a_running_lease(lock: Lock) -> None:
-    lock.acquire("x", weight=2, **THREE)
+    lock.acquire("first", weight=2, **THREE)
+    assert lock.acquire("x", weight=2, predecessor="first", **THREE) < 0
     lock.acquire("other", **THREE)
     lock.acquire("y", weight=2, heartbeat=5000, **THREE)
     for _ in range(2):  # a repeated call has the same reply
@@ -235,6 +236,8 @@ def test_a_takeover_needs_the_same_weight_and_a_running_lease(lock: Lock) -> Non
     assert lock.acquire("z", weight=2, **THREE) == 0
     assert lock.acquire("w", weight=2, predecessor="z", **THREE) == 0
     assert lock.holders() == ["other", "z"]
+    lock.release("other")
+    assert lock.waiters() == ["y"], "it does not fit in yet"
 
 
 @pytest.mark.parametrize("heartbeat", [0, 5000])
@@ -253,7 +256,7 @@ def test_a_heartbeat_hands_over_an_expired_lock_and_reports_missing_waiters(lock
     lock.acquire("x", lease=50)
     lock.acquire("y", heartbeat=5000)
     assert lock.heartbeat("y", "gone") == ["gone"]
-    lock.pass_lease("x")
+    wait_until(lambda: not lock.client.exists(A.lock))
     assert lock.heartbeat("y", epoch=3) == []
     assert lock.client.lrange(A.inboxes + INBOX, 0, -1) == [f"1 {lock.fence_of('y')} 3"]
     assert lock.heartbeat("y", epoch=4) == ["y"], "it holds the lock"
@@ -272,7 +275,8 @@ def test_waiters_without_a_valid_record_are_skipped(lock: Lock) -> None:
     assert 0 <= lock.row().longest_wait < 1800
     lock.client.zadd(A.queue, {"y": an_hour_ago})
     assert 3599 <= lock.row().longest_wait < 5400
-    lock.client.hset(A.lock, "h:x", "of another program")
+    lock.renew(A.lock, ms=10, mode="set")
+    lock.pass_lease("x")
     assert lock.acquire("w", **THREE) == "mutex", "the kind of the first waiter"
     lock.heartbeat()
     assert (lock.holders(), lock.waiters()) == (["y"], ["z"])
@@ -312,6 +316,18 @@ def test_a_cooldown_does_not_grow_if_the_clock_was_set_back(lock: Lock, at_least
     assert lock.release("x", at_least) == 1
     assert lock.client.pttl(A.lock) <= at_least
     assert (lock.acquire("y") == 0) is (at_least > 0)
+
+
+def test_a_cooldown_goes_on_if_the_clock_was_set_back_by_less_than_the_hold(lock: Lock) -> None:
+    """What is left of it is still at most `at_least_for`."""
+    lock.acquire("x")
+    lock.set_back("x", ms=-5000)
+    lock.renew(A.lock)
+    assert lock.release("x", 10_000) == 1
+    lock.set_back(ms=1000)
+    before = lock.client.hgetall(A.lock)
+    assert lock.acquire("y") == 0
+    assert lock.client.hgetall(A.lock) == before
 
 
 def test_a_lease_stays_if_the_clock_was_set_back(lock: Lock) -> None:
@@ -542,8 +558,11 @@ def test_the_history_can_be_read_without_metadata(recorded: Lock) -> None:
     expected = json.loads(payload_text(METADATA, renewed=True, on_conflict="skip", task=("", "")))
     expected |= {"task_name": ',"metadata":', "task_id": '"'}
     del expected["metadata"]
-    for event in recorded.events(metadata=0):
-        assert json.loads(event["holder"].split(" ", 6)[6]) == expected
+    recorded.info = '{"is":"unread"}'
+    recorded.acquire("z")
+    recorded.release("z")
+    infos = [json.loads(each["holder"].split(" ", 6)[6]) for each in recorded.events(metadata=0)]
+    assert infos == [{"is": "unread"}, expected, expected]
     [refused] = recorded.events("refused", metadata=0)
     assert json.loads(refused["info"]) == expected
 
