@@ -1,30 +1,10 @@
 """A pytest plugin that loses no test, or fails the run.
 
 A process of pytest-xdist that ends early, or a plugin that swallows a test, would otherwise look
-like success. One cause is a report of a test with half a surrogate pair, which pytest-xdist cannot
-send: the process ends, and the rest of its tests are lost.
+like success.
 """
 
-from collections.abc import Generator
-from typing import Any
-
 import pytest
-
-
-def sendable(value: Any) -> Any:
-    """Return a report without texts that have no encoding in UTF-8."""
-    if isinstance(value, str):
-        return value.encode(errors="backslashreplace").decode()
-    if isinstance(value, dict):
-        return {sendable(name): sendable(each) for name, each in value.items()}
-    if isinstance(value, list | tuple):
-        return type(value)(map(sendable, value))
-    return value
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_report_to_serializable() -> Generator[None, Any, Any]:
-    return sendable((yield))
 
 
 class Counted:

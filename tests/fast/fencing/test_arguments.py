@@ -18,16 +18,19 @@ def test_a_held_lock_provides_the_token(using):
         assert stored(row).fence == lock.fence_token
         fenced(row, lock).save()
         assert row.fence == lock.fence_token
-
-
-def test_a_stale_write_names_the_lock(using):
-    account(using, fence=2**62)
-    with (
-        locks.lock("account") as lock,
-        pytest.raises(StaleLock, match="of lock 'account' is older than 4611") as caught,
-    ):
-        fenced(Account.objects.using(using), lock).update(balance=5)
+        fenced(row, 2**62).save()
+        with pytest.raises(StaleLock, match="of lock 'account' is older than 4611") as caught:
+            fenced(Account.objects.using(using), lock).update(balance=6)
     assert caught.value.lock_name == "account"
+
+
+def test_a_lock_of_several_names_has_a_token_for_each(using):
+    row = account(using)
+    with locks.lock_many(["account", "ledger"]) as lock:
+        with pytest.raises(TypeError, match=r"several fencing tokens.*lock\.fence_tokens\[name\]"):
+            fenced(Account.objects.using(using), lock).update(balance=5)
+        fenced(row, lock.fence_tokens["account"]).save()
+    assert stored(row).fence == row.fence > 0
 
 
 def test_a_lock_that_is_not_held_is_refused_without_a_query():
@@ -61,36 +64,34 @@ def test_an_async_task_writes_and_deletes_under_its_own_lock(using):
     async_to_sync(work)()
 
 
-REFUSED = [
-    *((lock, TypeError, f"lock must be .*, got {lock!r}") for lock in (None, "20", 2.0, True)),
-    *((token, ValueError, f"lock must be from 1 to .*, got {token}") for token in (0, -1, 2**63)),
-]
-
-
-@pytest.mark.parametrize(("lock", "error", "message"), REFUSED)
-def test_a_lock_without_a_valid_token_is_refused(lock, error, message):
-    with pytest.raises(error, match=message):
+@pytest.mark.parametrize(
+    ("lock", "error"),
+    [
+        (None, TypeError),
+        ("20", TypeError),
+        (True, TypeError),
+        (0, ValueError),
+        (2**63, ValueError),
+    ],
+)
+def test_a_lock_without_a_valid_token_is_refused(lock, error):
+    with pytest.raises(error, match=f"lock must be .*, got {lock!r}"):
         fenced(Account.objects, lock).update()
-
-
-WITHOUT_FENCE = r"fencing\.Owner has no FenceField"
 
 
 @pytest.mark.parametrize(
     ("target", "message"),
     [
-        *((each, "target must be a queryset") for each in (None, Account, "fencing.Account", [1])),
-        *((each, WITHOUT_FENCE) for each in (Owner.objects, Owner.objects.all(), Owner())),
+        (Account, "target must be a queryset"),
+        ("fencing.Account", "target must be a queryset"),
+        (Owner.objects, r"fencing\.Owner has no FenceField"),
+        (Owner(), r"fencing\.Owner has no FenceField"),
+        (Restaurant(), "several tables"),
+        (Bistro.objects, "several tables"),
     ],
 )
-def test_a_target_without_a_fence_is_refused(target, message):
+def test_a_target_that_cannot_be_fenced_is_refused(target, message):
     with pytest.raises(TypeError, match=message):
-        fenced(target, NOW)
-
-
-@pytest.mark.parametrize("target", [Restaurant(), Restaurant.objects, Bistro.objects])
-def test_a_model_with_several_tables_is_refused(target):
-    with pytest.raises(TypeError, match="several tables"):
         fenced(target, NOW)
 
 
@@ -103,27 +104,10 @@ def test_one_of_several_fences_must_be_named():
             fenced(Ledger(), NOW, field=name)
 
 
-@pytest.mark.parametrize("name", ["account:1", None])
-def test_the_error_survives_a_pickle(name):
-    error = StaleLock("bank.Account", 7, 20, 30, name)
+def test_the_error_survives_a_pickle_and_its_text_cannot_forge_a_line():
+    error = StaleLock("bank.Account", "x\nroot: paid", 20, None, "y\n")
     found = pickle.loads(pickle.dumps(error))  # noqa: S301  our own
-
     assert isinstance(found, LockError)
     assert (str(found), found.args, vars(found)) == (str(error), error.args, vars(error))
-    assert (found.model, found.pk, found.token, found.found) == ("bank.Account", 7, 20, 30)
-    assert found.lock_name == name
-
-
-def test_the_text_of_the_error_cannot_forge_a_line():
-    text = str(StaleLock("bank.Account", "x\nroot: paid", 20, None, "y\n"))
-    assert "\n" not in text
-    assert "older than the token in the row" in text
-
-
-def test_a_lock_of_several_names_has_a_token_for_each(using):
-    row = account(using)
-    with locks.lock_many(["account", "ledger"]) as lock:
-        with pytest.raises(TypeError, match=r"several fencing tokens.*lock\.fence_tokens\[name\]"):
-            fenced(Account.objects.using(using), lock).update(balance=5)
-        fenced(row, lock.fence_tokens["account"]).save()
-    assert stored(row).fence == row.fence > 0
+    assert "\n" not in str(found)
+    assert "older than the token in the row" in str(found)

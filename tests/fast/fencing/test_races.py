@@ -10,6 +10,8 @@ from tests.fencing.tools import NEW, NOW, account, stored
 from tests.lock_tools import start
 from tests.tools import wait_until
 
+pytestmark = pytest.mark.parametrize("using", ["postgres"], indirect=True)
+
 
 def update(row, token, balance):
     rows = Account.objects.using(row._state.db).filter(pk=row.pk)
@@ -33,48 +35,41 @@ def delete(row, token, balance):
     fenced(row, token).delete()
 
 
-@pytest.fixture
-def row(using):
-    return account(using)
-
-
-def in_thread(function, *arguments):
-    """Start the function in a thread with its own connections."""
+def write_while_another_waits(row, first, way, second):
+    """Update the row in a transaction, while a thread waits to write it in this way. Return the
+    thread's future."""
 
     def work():
         try:
-            return function(*arguments)
+            way(row, second, balance=second)
         finally:
             connections.close_all()
 
-    return start(work)
+    def waits_for_a_row():
+        with connections[using].cursor() as cursor:
+            cursor.execute("SELECT count(*) FROM pg_locks WHERE NOT granted")
+            return cursor.fetchone()[0] == 1
 
-
-def waits_for_a_row(using):
-    with connections[using].cursor() as cursor:
-        cursor.execute("SELECT count(*) FROM pg_locks WHERE NOT granted")
-        return cursor.fetchone()[0] == 1
-
-
-@pytest.mark.parametrize("using", ["postgres"], indirect=True)
-@pytest.mark.parametrize("way", [update, save, read_and_save, delete])
-def test_a_stale_write_that_waits_for_the_newer_one_is_refused(using, row, way):
+    using = row._state.db
     with transaction.atomic(using=using):
-        update(row, NEW, 2)
-        late = in_thread(way, row, NOW, 1)
-        wait_until(lambda: waits_for_a_row(using))
+        update(row, first, balance=first)
+        waiting = start(work)
+        wait_until(waits_for_a_row)
+    return waiting
+
+
+@pytest.mark.parametrize("way", [update, save, read_and_save, delete])
+def test_a_stale_write_that_waits_for_the_newer_one_is_refused(using, way):
+    row = account(using)
+    late = write_while_another_waits(row, NEW, way, NOW)
     with pytest.raises(StaleLock) as caught:
         late.result(60)
     assert (caught.value.token, caught.value.found) == (NOW, NEW)
-    assert (stored(row).balance, stored(row).fence) == (2, NEW)
+    assert (stored(row).balance, stored(row).fence) == (NEW, NEW)
 
 
-@pytest.mark.parametrize("using", ["postgres"], indirect=True)
 @pytest.mark.parametrize("way", [update, save, read_and_save])
-def test_a_newer_write_that_waits_for_the_stale_one_goes_through(using, row, way):
-    with transaction.atomic(using=using):
-        update(row, NOW, 1)
-        newer = in_thread(way, row, NEW, 2)
-        wait_until(lambda: waits_for_a_row(using))
-    newer.result(60)
-    assert (stored(row).balance, stored(row).fence) == (2, NEW)
+def test_a_newer_write_that_waits_for_the_stale_one_goes_through(using, way):
+    row = account(using)
+    write_while_another_waits(row, NOW, way, NEW).result(60)
+    assert (stored(row).balance, stored(row).fence) == (NEW, NEW)

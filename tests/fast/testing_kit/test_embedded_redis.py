@@ -81,11 +81,9 @@ def test_locks_and_caches_use_the_embedded_server(redis_server) -> None:
 
 
 def test_the_server_is_the_same_each_time_and_empty() -> None:
-    with embedded_redis() as first:
-        cache.set("a", 1)
+    with embedded_redis() as first, redis.Redis.from_url(first.url) as there:
+        there.set("of the test's own", 1)
         locks.lock(NAME, auto_renewal=False).acquire()
-        with redis.Redis.from_url(first.url) as there:
-            there.set("of the test's own", 1)
     with embedded_redis() as second, redis.Redis.from_url(second.url) as there:
         assert second.pid == first.pid
         assert there.dbsize() == 0
@@ -111,9 +109,7 @@ def test_a_lock_outside_the_block_stays_held() -> None:
         assert lock.owned()
 
 
-def test_settings_that_are_restored_later_do_not_restore_the_server(
-    settings,
-) -> None:
+def test_settings_that_are_restored_later_do_not_restore_the_server(settings) -> None:
     kit, of_a_test, before = embedded_redis(), override_settings(DEBUG=True), settings.CACHES
     kit.enable()
     of_a_test.enable()
@@ -123,90 +119,80 @@ def test_settings_that_are_restored_later_do_not_restore_the_server(
     assert before == settings.CACHES
 
 
-class TestAliases:
-    """The aliases that use the embedded server."""
+def test_each_database_and_each_server_of_the_settings_is_replaced() -> None:
+    same = {
+        "default": at("redis://one", KEY_PREFIX="same"),
+        "number": at("redis://one:6379/0"),
+        "query": at("redis://one:6379?db=0"),
+        "option": at("redis://one:6379", OPTIONS={"db": 0}),
+        "user": at("redis://us3r:secret@one:6379/0"),
+        "replica": at(["redis://one:6379", "redis://two:6379"]),
+        "django_redis": {**at("redis://one:6379/0"), "BACKEND": DJANGO_REDIS},
+    }
+    near = same | {
+        "locks": at("redis://:secret@one:6379/1"),
+        "by_option": at("redis://one:6379", OPTIONS={"db": 2}),
+    }
+    settings = near | {"far": at(["redis://two:6379", "redis://three:6379"])}
+    with override_settings(CACHES=settings, REDISLOCK_CACHE="locks"), embedded_redis() as server:
+        assert place("locks") == server.url
+        assert {place(alias) for alias in same} == {place("default")}
+        assert len({place(alias) for alias in settings}) == 4
+        servers = {place(alias).rpartition("/")[0] for alias in near}
+        assert servers == {server.url.rpartition("/")[0]}
+        assert server.address not in place("far")
 
-    def test_each_database_and_each_server_is_replaced(self) -> None:
-        same = {
-            "default": at("redis://one", KEY_PREFIX="same"),
-            "port": at("redis://one:6379"),
-            "number": at("redis://one:6379/0"),
-            "query": at("redis://one:6379?db=0"),
-            "option": at("redis://one:6379", OPTIONS={"db": 0}),
-            "user": at("redis://us3r:secret@one:6379/0"),
-            "replica": at(["redis://one:6379", "redis://two:6379"]),
-            "django_redis": {**at("redis://one:6379/0"), "BACKEND": DJANGO_REDIS},
-        }
-        near = same | {
-            "locks": at("redis://:secret@one:6379/1"),
-            "by_option": at("redis://one:6379", OPTIONS={"db": 2}),
-        }
-        settings = near | {"far": at(["redis://two:6379", "redis://three:6379"])}
-        with (
-            override_settings(CACHES=settings, REDISLOCK_CACHE="locks"),
-            embedded_redis() as server,
-        ):
-            assert place("locks") == server.url
-            assert {place(alias) for alias in same} == {place("default")}
-            assert len({place(alias) for alias in settings}) == 4
-            assert {place(each).rpartition("/")[0] for each in near} == {
-                server.url.rpartition("/")[0]
-            }
-            assert server.address not in place("far")
 
-    def test_the_alias_of_locks_is_replaced_with_any_backend(self) -> None:
-        other = {"BACKEND": LOCMEM}
-        ours = other | {"KEY_PREFIX": "ours", "OPTIONS": {"MAX_ENTRIES": 9}}
-        settings = {"default": ours, "other": other, "more": other}
-        with override_settings(CACHES=settings), embedded_redis(also=["more"]):
-            with locks.lock(NAME), locks.using("more").lock(NAME):
-                assert caches["default"].key_prefix == "ours"
-            assert caches.settings["other"] == {"BACKEND": LOCMEM}
-
-    def test_connection_options_are_dropped_and_value_options_are_kept(self) -> None:
-        settings = {
-            "default": {
-                "BACKEND": "django_redis.cache.RedisCache",
-                "LOCATION": "rediss://mymaster/0",
-                "TIMEOUT": 77,
-                "OPTIONS": {
-                    "CLIENT_CLASS": "django_redis.client.SentinelClient",
-                    "SENTINELS": [("sentinel", 26379)],
-                    "PASSWORD": "secret",
-                    "SERIALIZER": "django_redis.serializers.json.JSONSerializer",
-                },
-            },
-            "core": at("rediss://one", OPTIONS={"ssl_cert_reqs": "none", "password": "secret"}),
-        }
-        factory = {
-            "DJANGO_REDIS_CONNECTION_FACTORY": "django_redis.pool.SentinelConnectionFactory"
-        }
-        with override_settings(CACHES=settings, **factory), embedded_redis():
-            with locks.lock(NAME), locks.using("core").lock(NAME):
-                cache.set("a", {1: 2})
-            assert cache.get("a") == {"1": 2}
-            assert cache.default_timeout == 77
-
-    @override_settings(REDISLOCK_CLIENT="tests.fast.testing_kit.nowhere")
-    def test_a_custom_client_is_not_used(self, redis_server) -> None:
-        with embedded_redis(), locks.lock(NAME):
-            assert not redis_server.keys("*tests:kit*")
-
-    @pytest.mark.parametrize("also", ["locks", [7]])
-    def test_an_unknown_alias_is_refused(self, also) -> None:
+def test_the_alias_of_locks_is_replaced_with_any_backend() -> None:
+    other = {"BACKEND": LOCMEM}
+    ours = other | {"KEY_PREFIX": "ours", "OPTIONS": {"MAX_ENTRIES": 9}}
+    settings = {"default": ours, "other": other, "more": other}
+    with override_settings(CACHES=settings), embedded_redis(also=["more"]):
+        with locks.lock(NAME), locks.using("more").lock(NAME):
+            assert caches["default"].key_prefix == "ours"
+        assert caches.settings["other"] == {"BACKEND": LOCMEM}
+    for also in ("locks", [7]):
         with pytest.raises(TypeError, match="also must be a list of cache aliases, got"):
             embedded_redis(also=also)
 
 
-class TestAway:
-    def test_a_server_that_was_killed_is_started_again_for_the_next_test(self) -> None:
-        with embedded_redis() as server:
-            os.kill(server.pid, signal.SIGKILL)
-            wait_until(lambda: psutil.Process(server.pid).status() == psutil.STATUS_ZOMBIE)
-            with pytest.raises(redis.ConnectionError):
-                locks.lock(NAME).acquire()
-        with embedded_redis(), locks.lock(NAME):
-            pass
+def test_connection_options_are_dropped_and_value_options_are_kept() -> None:
+    settings = {
+        "default": {
+            "BACKEND": DJANGO_REDIS,
+            "LOCATION": "rediss://mymaster/0",
+            "TIMEOUT": 77,
+            "OPTIONS": {
+                "CLIENT_CLASS": "django_redis.client.SentinelClient",
+                "SENTINELS": [("sentinel", 26379)],
+                "PASSWORD": "secret",
+                "SERIALIZER": "django_redis.serializers.json.JSONSerializer",
+            },
+        },
+        "core": at("rediss://one", OPTIONS={"ssl_cert_reqs": "none", "password": "secret"}),
+    }
+    factory = {"DJANGO_REDIS_CONNECTION_FACTORY": "django_redis.pool.SentinelConnectionFactory"}
+    with override_settings(CACHES=settings, **factory), embedded_redis():
+        with locks.lock(NAME), locks.using("core").lock(NAME):
+            cache.set("a", {1: 2})
+        assert cache.get("a") == {"1": 2}
+        assert cache.default_timeout == 77
+
+
+@override_settings(REDISLOCK_CLIENT="tests.fast.testing_kit.nowhere")
+def test_a_custom_client_is_not_used(redis_server) -> None:
+    with embedded_redis(), locks.lock(NAME):
+        assert not redis_server.keys("*tests:kit*")
+
+
+def test_a_server_that_was_killed_is_started_again_for_the_next_test() -> None:
+    with embedded_redis() as server:
+        os.kill(server.pid, signal.SIGKILL)
+        wait_until(lambda: psutil.Process(server.pid).status() == psutil.STATUS_ZOMBIE)
+        with pytest.raises(redis.ConnectionError):
+            locks.lock(NAME).acquire()
+    with embedded_redis(), locks.lock(NAME):
+        pass
 
 
 def test_a_forked_process_has_its_own_server_which_ends_with_it() -> None:
@@ -216,20 +202,19 @@ def test_a_forked_process_has_its_own_server_which_ends_with_it() -> None:
         wait_until(lambda: not folder.exists())
 
 
-class TestDecorators:
-    @pytest.mark.django_db
-    def test_release_on_commit_works_in_a_test_case_that_captures_callbacks(self) -> None:
-        found = []
+@pytest.mark.django_db
+def test_release_on_commit_works_in_a_test_case_that_captures_callbacks() -> None:
+    found = []
 
-        @embedded_redis()
-        class Case(TestCase):
-            def test_one(self) -> None:
-                with self.captureOnCommitCallbacks(execute=True), transaction.atomic():
-                    with locks.lock(NAME, release_on_commit=True):
-                        pass
-                    found.append(locks.get(NAME).state)
-                assert_nothing_held(within=0)
+    @embedded_redis()
+    class Case(TestCase):
+        def test_one(self) -> None:
+            with self.captureOnCommitCallbacks(execute=True), transaction.atomic():
+                with locks.lock(NAME, release_on_commit=True):
+                    pass
+                found.append(locks.get(NAME).state)
+            assert_nothing_held(within=0)
 
-        result = unittest.TestResult()
-        unittest.defaultTestLoader.loadTestsFromTestCase(Case).run(result)
-        assert (found, result.errors, result.failures) == (["held"], [], [])
+    result = unittest.TestResult()
+    unittest.defaultTestLoader.loadTestsFromTestCase(Case).run(result)
+    assert (found, result.errors, result.failures) == (["held"], [], [])

@@ -10,17 +10,12 @@ from tests.lock_tools import renewed
 NAME = "tests:kit"
 
 
-def is_free(name: str = NAME) -> bool:
-    lock = locks.lock(name, blocking=False)
-    if free := lock.acquire():
-        lock.release()
-    return free
-
-
 def test_the_lock_is_held_until_the_block_ends() -> None:
     with held_elsewhere(NAME, metadata={"by": "cron"}):
-        assert not is_free()
         assert locks.get(NAME).metadata == {"by": "cron"}
+        with pytest.raises(LockError, match=f"'{NAME}' cannot be held elsewhere"):
+            held_elsewhere(NAME).__enter__()
+        assert locks.get(NAME)
     assert locks.get(NAME) is None
     with pytest.raises(ZeroDivisionError), held_elsewhere(NAME, using="django_redis"):
         raise ZeroDivisionError(locks.using("django_redis").get(NAME).token)
@@ -36,12 +31,9 @@ def test_the_caller_is_not_the_holder() -> None:
             locks.lock(NAME).release()
 
 
-def test_the_lock_is_renewed() -> None:
+def test_a_lock_of_any_kind_can_be_held(redis_server) -> None:
     with held_elsewhere(locks.lock(NAME, timeout=1.5)):
         renewed(locks, NAME)
-
-
-def test_a_lock_of_any_kind_can_be_held(redis_server) -> None:
     with held_elsewhere(locks.semaphore(NAME, 3, weight=2)):
         assert locks.semaphore(NAME, 3).acquire(blocking=False, token="one")
         assert not locks.semaphore(NAME, 3, weight=2).acquire(blocking=False)
@@ -49,7 +41,7 @@ def test_a_lock_of_any_kind_can_be_held(redis_server) -> None:
     with held_elsewhere(locks.read_lock(NAME)):
         assert not locks.write_lock(NAME).acquire(blocking=False)
     with held_elsewhere(locks.lock_many(["tests:a", "tests:b"])):
-        assert not is_free("tests:b")
+        assert not locks.lock("tests:b").acquire(blocking=False)
     with held_elsewhere(Lock(redis_server, NAME, timeout=5)):
         assert not Lock(redis_server, NAME, timeout=5).acquire(blocking=False)
 
@@ -63,13 +55,6 @@ def test_the_lock_object_itself_is_not_the_holder() -> None:
     assert lock.at_least_for == 60
     lock.at_least_for = 0
     locks.force_release(NAME)
-
-
-def test_a_lock_that_is_not_free_is_an_error() -> None:
-    with held_elsewhere(NAME):
-        with pytest.raises(LockError, match=f"'{NAME}' cannot be held elsewhere"):
-            held_elsewhere(NAME).__enter__()
-        assert locks.get(NAME)
 
 
 @pytest.mark.parametrize(

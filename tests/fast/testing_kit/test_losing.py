@@ -12,20 +12,18 @@ from tests.lock_tools import start
 NAME = "tests:kit"
 
 
-def test_the_holder_knows_at_once() -> None:
-    lost = []
+def test_the_holder_knows_at_once_and_no_other_lock_is_lost() -> None:
+    threads = []
     lock = locks.using("django_redis").lock(
-        NAME, timeout=30, on_lost=lambda lock: lost.append(threading.current_thread())
+        NAME, timeout=30, on_lost=lambda lock: threads.append(threading.current_thread())
     )
     lock.acquire()
     with locks.lock("tests:other") as other:
         lose(NAME, using="django_redis")
         assert other.owned()
     assert lock.lost
-    assert lost
-    assert lost != [threading.current_thread()]
-    with pytest.raises(LockLost):
-        lock.assert_held()
+    assert len(threads) == 1
+    assert threads != [threading.current_thread()]
     with pytest.raises(LockLost):
         lock.release()
     assert locks.get(NAME) is None
@@ -65,12 +63,10 @@ def test_all_holders_of_the_name_lose_it() -> None:
     assert first.acquire()
     assert second.acquire(blocking=False)
     lose(NAME)
-    assert first.lost
-    assert second.lost
+    assert (first.lost, second.lost) == (True, True)
     several = locks.lock_many(["tests:a", "tests:b"])
     several.acquire()
     lose("tests:b")
-    assert several.lost
     with pytest.raises(LockLost):
         several.release()
 
@@ -104,14 +100,11 @@ def test_a_coroutine_loses_its_lock_to_a_coroutine_or_a_thread() -> None:
         asyncio.run(work())
 
 
-def test_a_free_lock_cannot_be_lost() -> None:
+def test_only_a_held_lock_can_be_lost() -> None:
     with pytest.raises(LockError, match=f"'{NAME}' cannot be lost: nobody holds it"):
         lose(NAME)
     with pytest.raises(LockError, match="nobody holds it"):
         asyncio.run(alose(NAME))
-
-
-@pytest.mark.parametrize(("name", "error"), [(7, TypeError), ("", ValueError)])
-def test_an_invalid_name_is_refused(name, error) -> None:
-    with pytest.raises(error, match="name must"):
-        lose(name)
+    for name in (7, ""):
+        with pytest.raises((TypeError, ValueError), match="name must"):
+            lose(name)

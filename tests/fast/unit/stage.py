@@ -424,12 +424,11 @@ class Stage:
             worker.robbed = worker.robbed or worker.request.token == predecessor
 
     def _model_answer(self, call: Call, *, remembered: bool) -> Any:
-        if call.script.name == RENEW.name:
-            mode, wanted, _ = call.args
-            renewed, ms = str(wanted).split()
-            return b"%d" % self.model.renew(renewed, int(ms), mode)  # type: ignore[arg-type]
-        model, args = self.model, call.args
-        match call.script.name, args:
+        model = self.model
+        match call.script.name, call.args:
+            case "renew", [mode, wanted, _]:
+                renewed, ms = str(wanted).split()
+                return b"%d" % model.renew(renewed, int(ms), mode)  # type: ignore[arg-type]
             case "acquire", [_, token, terms, _, _]:
                 kind, *numbers, inbox, _, _, predecessor = str(terms).split(" ")
                 return model.acquire(str(token), kind, *map(int, numbers), inbox, predecessor)
@@ -446,13 +445,6 @@ class Stage:
         raise AssertionError(f"the model does not know {call}")
 
     # The state of Redis
-
-    def holders(self) -> set[str]:
-        return set(self._held(self.client.hgetall(self.keys.lock)))
-
-    def waiters(self) -> list[str]:
-        """Return the tokens in the queue, the first one first."""
-        return [token.decode() for token in self.client.zrange(self.keys.queue, 0, -1)]
 
     def left(self) -> list[str]:
         own = (CLOCK, self.keys.index)

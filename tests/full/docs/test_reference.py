@@ -181,15 +181,10 @@ def test_each_metric_is_documented_and_the_alerts_use_only_these() -> None:
     assert [rule["alert"] for rule in group["rules"]] == re.findall(r"^\| `(\w+)`", alerts, re.M)
 
 
-def test_the_dashboard_for_grafana_can_be_imported_and_uses_metrics_that_exist() -> None:
+def test_the_dashboard_for_grafana_uses_metrics_and_variables_that_exist() -> None:
     board = json.loads((ROOT / "docs" / "production" / "grafana-dashboard.json").read_text())
-    required = {"title", "uid", "schemaVersion", "version", "panels", "templating", "time"}
-    assert required <= board.keys()
-    assert board["id"] is None  # Grafana gives it an id.
-    panels, variables = board["panels"], board["templating"]["list"]
-    for panel in panels:
-        assert {"id", "type", "title", "datasource", "gridPos", "fieldConfig"} <= panel.keys()
-    queries = [target["expr"] for panel in panels for target in panel["targets"]]
+    variables = board["templating"]["list"]
+    queries = [target["expr"] for panel in board["panels"] for target in panel["targets"]]
     check_queries("\n".join(queries + [each["query"] for each in variables]))
     used = set(re.findall(r"\$\{?(\w+)", json.dumps(board)))
     assert used == {each["name"] for each in variables} | {"__rate_interval"}
@@ -248,12 +243,3 @@ def test_each_log_message_is_documented() -> None:
     table = first_cells("production/troubleshooting.md", "### Errors")
     documented = {message.partition(":")[0] for message in table}
     assert documented == logged - {"%s"} | {"Task skipped", "Call skipped"}
-
-
-@pytest.mark.parametrize("word", ["AWS", "ElastiCache", "Azure", "GCP", "Heroku", "Upstash"])
-def test_readers_who_search_for_their_provider_find_the_page_about_managed_servers(
-    word: str,
-) -> None:
-    page = (ROOT / "docs" / "how-to" / "managed-redis.md").read_text()
-    visible = re.sub(r"\]\([^)]+\)", "]", page)  # The search does not index addresses.
-    assert re.search(rf"\b{word}\b", visible)

@@ -7,12 +7,9 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from django.core.management import CommandError, call_command
 
 from testproject.gallery import report
-from testproject.gallery.exhibit import Result, Side
 from testproject.gallery.exhibits import ALL, dead_waiters, polling, redlock
-from testproject.gallery.management.commands.gallery import Command
 from tests.tools import ROOT, wait_until
 
 from .running import alive, environment
@@ -61,20 +58,6 @@ def test_common_algorithms_fail_and_ours_do_not(tmp_path: Path) -> None:
     assert before == f"before\n\n{report.BEGIN}\n\n"
     assert after.endswith(f"\n\n{report.END}\n\nafter\n")
     assert (table + after).count(f" | {TRIALS} of {TRIALS} | 0 of {TRIALS} | ") == len(ALL)
-
-
-@pytest.mark.parametrize(("taught", "ours"), [(2, 0), (3, 1), (0, 0)])
-def test_an_unexpected_result_is_an_error_and_is_not_written(
-    taught: int, ours: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    page = tmp_path / "page.md"
-    page.write_text(EMPTY)
-    found = Result(ALL[0], 1, 3, Side(taught, {}), Side(ours, {}), 1.0)
-    monkeypatch.setattr(Command, "_found", lambda self, options: [found])
-    with pytest.raises(CommandError, match=f"Not as expected: {ALL[0].name}") as raised:
-        call_command("gallery", "--write", str(page))
-    assert raised.value.returncode == 1
-    assert page.read_text() == EMPTY
 
 
 def test_the_docs_show_each_exhibit_with_its_code() -> None:

@@ -3,14 +3,13 @@
 import os
 import pty
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from tests.full.gallery.running import alive, environment
-from tests.tools import ROOT, wait_until
+from tests.tools import ROOT
 
 from .browser import Browser
 
@@ -71,16 +70,3 @@ def figures(pattern: str, text: str) -> list[int]:
     match = re.search(pattern, text)
     assert match, f"no {pattern!r} in: {text}"
     return [int(each.replace(",", "")) for each in match.groups()]
-
-
-@pytest.mark.celery
-def test_no_process_outlives_a_killed_demo(tmp_path: Path) -> None:
-    variables = environment(tmp_path) | {"PYTHONUNBUFFERED": "1"}
-    with subprocess.Popen(
-        COMMAND, cwd=ROOT, env=variables, stdout=subprocess.PIPE, text=True, start_new_session=True
-    ) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline().startswith("Valkey on port")
-        assert len(alive(variables)) > 2
-        process.kill()
-    wait_until(lambda: not alive(variables), timeout=30)
