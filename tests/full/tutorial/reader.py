@@ -116,7 +116,7 @@ class Reader:
         """Reload the page in the browser until it has the words."""
 
         def is_shown() -> bool:
-            if re.search(words, self._browser.page.words):
+            if re.search(words, self._browser.words):
                 return True
             self._browser.reload()
             return False
@@ -124,7 +124,7 @@ class Reader:
         try:
             wait_until(is_shown, timeout=60, interval=0.2)
         except AssertionError as error:
-            raise AssertionError(f"no {words!r} in:\n{self._browser.page.words}") from error
+            raise AssertionError(f"no {words!r} in:\n{self._browser.words}") from error
 
     def __enter__(self) -> Self:
         return self

@@ -43,7 +43,7 @@ def test_the_demo_shows_its_figures_and_a_site_until_ctrl_c(tmp_path: Path) -> N
         browser = Browser()
         browser.open(address)
         browser.fill_in(*login)
-        assert "rebuild:" in browser.page.words
+        assert "rebuild:" in browser.words
 
     os.write(terminal, b"\x03")
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
