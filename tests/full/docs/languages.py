@@ -11,14 +11,13 @@ import re
 from pathlib import PurePath
 from typing import Any
 
-import yaml
 from django.conf import settings
 
 from tests.tools import ROOT
 
 from . import console
 from .page import Page
-from .printed import assert_same, constant
+from .printed import assert_same
 from .samples import Sample
 from .settling import augmented, names_of, settle
 
@@ -88,11 +87,6 @@ def _console(page: Page, sample: Sample) -> None:
     console.run(page, sample.text)
 
 
-def _bash(page: Page, sample: Sample) -> None:
-    __tracebackhide__ = True
-    console.in_shell(page, f"shopt -s expand_aliases\nset -e\n{page.real(sample.text)}")
-
-
 def _text(page: Page, sample: Sample) -> None:
     """Run a crontab line or Redis commands, or compare the text with the last output."""
     __tracebackhide__ = True
@@ -122,23 +116,9 @@ def _ini(page: Page, sample: Sample) -> None:
         console.in_shell(page, f"cd {file['Service']['WorkingDirectory']} && {command}")
 
 
-def _sql(page: Page, sample: Sample) -> None:
-    """Check that an earlier sample has executed the query."""
-    asked = [constant(query["sql"].replace("\n", " ")) for query in page.queries]
-    shown = constant(sample.text.replace("\n", " "))
-    assert shown in asked, f"{shown} is not one of\n{''.join(asked)}"
-
-
-def _yaml(page: Page, sample: Sample) -> None:
-    yaml.safe_load(sample.text)
-
-
 RUNNERS = {
-    "bash": _bash,
     "console": _console,
     "ini": _ini,
     "python": _python,
-    "sql": _sql,
     "text": _text,
-    "yaml": _yaml,
 }

@@ -6,7 +6,7 @@ import importlib
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack
 from functools import cached_property
 from pathlib import Path
@@ -47,7 +47,6 @@ class Page:
         self.imports_files = True
         self.module: str | None = None
         self.printed: str | Callable[[str], None] = ""
-        self.queries: Sequence[dict[str, str]] = ()
         self.namespace: dict[str, Any] = {}
         self.tests: dict[str, Any] = {"page": self}
         self._found: set[str] = set()

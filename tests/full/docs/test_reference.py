@@ -119,7 +119,6 @@ def test_each_attribute_of_a_dataclass_is_documented(each: type) -> None:
         if isinstance(node, ast.AnnAssign) and isinstance(text, ast.Expr)
     }
     assert {field.name for field in fields(each)} == described
-    assert all(getattr(each, name).__doc__ for name in public(each))
     directive = rf"^\.\. autoclass:: {each.__name__}\(\)\n   :members:$"
     found = section("inspecting", f"## `{each.__name__}`")
     assert re.search(directive, found, re.MULTILINE)

@@ -8,8 +8,6 @@ from pathlib import Path
 
 import django
 import pytest
-from django.db import connection
-from django.test.utils import CaptureQueriesContext
 
 from testproject.celery import app
 
@@ -34,7 +32,6 @@ def test_samples(name: str, redis_server, tmp_path: Path) -> None:
     with ExitStack() as stack:
         page = Page(name, tmp_path, stack)
         stack.enter_context(project.started(page))
-        page.queries = stack.enter_context(CaptureQueriesContext(connection))
         app.set_current()
         stack.callback(app.set_current)  # a page may set its own
         stack.callback(page.namespace.clear)
