@@ -146,9 +146,6 @@ def other(topology: Topology, others: dict[str, Other]) -> Iterator[Other]:
     yield other
     try:
         other.release_all()
-    except (
-        AssertionError,
-        OSError,
-    ):  # unread replies of a failed test
+    except (AssertionError, OSError):  # unread replies of a failed test
         others.pop(key).end()
         raise

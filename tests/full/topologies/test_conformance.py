@@ -12,7 +12,7 @@ from django_redislock.engine.stored import StoreOutcome
 from django_redislock.health import CHECKS
 from django_redislock.lock_types import QueueLock
 from django_redislock.lock_types.stored_task import Outbox, store
-from tests.lock_tools import awaiting, start, until, waiting
+from tests.lock_tools import arenewed, awaiting, renewed, start, waiting
 from tests.tools import STOPPED, Child, wait_until
 
 from .conftest import START_SECONDS
@@ -62,9 +62,7 @@ def test_a_lock_is_refused_and_handed_over_between_processes(other):
 
 def test_renewal_keeps_a_lock_beyond_its_lease():
     with locks.lock("a", timeout=LEASE) as lock:
-        for _ in range(2):
-            before = locks.get("a").expires_at
-            wait_until(lambda before=before: locks.get("a").expires_at > before)
+        renewed(locks, "a", times=2)
         lock.assert_held()
 
 
@@ -119,18 +117,8 @@ def test_stored_messages_get_the_lock_one_after_the_other():
         QueueLock(locks.lock("a"), f"queued-{number}", ("shop.task", str(number)))
         for number in range(4)
     ]
-    first, *others = [
-        store(
-            queue_lock,
-            queue_lock.token,
-            lease=60,
-            starts_in=0,
-            expires_in=0,
-            most=3,
-            arrival=0,
-        )
-        for queue_lock in queue_locks
-    ]
+    terms = {"lease": 60, "starts_in": 0, "expires_in": 0, "most": 3, "arrival": 0}
+    first, *others = [store(each, each.token, **terms) for each in queue_locks]
     assert first.outcome is StoreOutcome.GRANTED
     assert {each.outcome for each in others} == {StoreOutcome.QUEUED}
     assert outbox.confirm("queued-0", first.claim)
@@ -189,12 +177,7 @@ def test_the_async_versions_work():
     async def use():
         lock = locks.lock("a", timeout=LEASE)
         assert await lock.aacquire()
-        before = (await locks.aget("a")).expires_at
-
-        async def renewed():
-            return (await locks.aget("a")).expires_at > before
-
-        await until(renewed)
+        await arenewed(locks, "a")
         await lock.aextend(10)
         assert not await asyncio.create_task(locks.lock("a", blocking=False).aacquire())
         await lock.arelease()

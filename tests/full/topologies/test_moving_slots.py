@@ -6,7 +6,7 @@ from redis.crc import key_slot
 from django_redislock import locks
 from django_redislock.conf import conf
 from django_redislock.keys import Keys
-from tests.lock_tools import start, waiting
+from tests.lock_tools import renewed, start, waiting
 from tests.tools import wait_until
 
 from .conftest import sorts
@@ -37,8 +37,7 @@ def test_a_lock_is_held_renewed_and_handed_over_across_moves(topology, other, wa
         waiting(locks, "a", 1)
         for _ in range(2):
             move()
-            before = locks.get("a").expires_at
-            wait_until(lambda before=before: locks.get("a").expires_at > before)
+            renewed(locks, "a")
             assert lock.owned()
         fence = lock.fence_token
         waiting(locks, "a", 1)
