@@ -161,31 +161,25 @@ def test_the_health_check_reports_no_failure():
     assert not {"unknown", "failed"} & {*statuses.values()}, found
 
 
-def test_an_asyncio_task_waits_for_another_process(other):
-    async def turn():
-        other.acquire("a")
-        waiter = asyncio.ensure_future(locks.lock("a", blocking_timeout=20).aacquire())
-        await awaiting(locks, "a", 1)
-        assert other.release("a")
-        assert await waiter
-        assert await locks.aforce_release("a") == 1
-
-    asyncio.run(turn())
+async def test_an_asyncio_task_waits_for_another_process(other):
+    other.acquire("a")
+    waiter = asyncio.ensure_future(locks.lock("a", blocking_timeout=20).aacquire())
+    await awaiting(locks, "a", 1)
+    assert other.release("a")
+    assert await waiter
+    assert await locks.aforce_release("a") == 1
 
 
-def test_the_async_versions_work():
-    async def use():
-        lock = locks.lock("a", timeout=LEASE)
-        assert await lock.aacquire()
-        await arenewed(locks, "a")
-        await lock.aextend(10)
-        assert not await asyncio.create_task(locks.lock("a", blocking=False).aacquire())
-        await lock.arelease()
-        async with locks.lock_many(MANY):
-            assert await locks.acount() == len(MANY)
-            assert {info.name async for info in locks.aactive()} == set(MANY)
-            assert (await locks.apage(stop=10)).total == len(MANY)
-        assert (await locks.ahistory("a"))[0].outcome
-        assert (await locks.ahealth()).get("locking").status == "ok"
-
-    asyncio.run(asyncio.wait_for(use(), 30))
+async def test_the_async_versions_work():
+    lock = locks.lock("a", timeout=LEASE)
+    assert await lock.aacquire()
+    await arenewed(locks, "a")
+    await lock.aextend(10)
+    assert not await asyncio.create_task(locks.lock("a", blocking=False).aacquire())
+    await lock.arelease()
+    async with locks.lock_many(MANY):
+        assert await locks.acount() == len(MANY)
+        assert {info.name async for info in locks.aactive()} == set(MANY)
+        assert (await locks.apage(stop=10)).total == len(MANY)
+    assert (await locks.ahistory("a"))[0].outcome
+    assert (await locks.ahealth()).get("locking").status == "ok"
