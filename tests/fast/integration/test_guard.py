@@ -1,19 +1,17 @@
 """@locks.guard: a second request at the same time is refused."""
 
 import asyncio
-import io
 import threading
 from types import SimpleNamespace
 
 import pytest
 from asgiref.sync import sync_to_async
-from django.contrib import admin
-from django.contrib.auth.models import AnonymousUser, User
+from django.contrib.auth.models import AnonymousUser
 from django.contrib.sessions.backends.signed_cookies import SessionStore
 from django.core.exceptions import ImproperlyConfigured
 from django.core.signals import request_finished
 from django.db import connection, connections, transaction
-from django.http import FileResponse, HttpResponse, JsonResponse, StreamingHttpResponse
+from django.http import HttpResponse, JsonResponse, StreamingHttpResponse
 from django.test import AsyncClient, AsyncRequestFactory, Client, RequestFactory
 from django.urls import path
 from django.utils.decorators import method_decorator
@@ -24,7 +22,7 @@ from redis.exceptions import ConnectionError
 
 from django_redislock import LockError, LockLost, locks
 from django_redislock.testing import assert_nothing_held, held_elsewhere, lose
-from tests.lock_tools import afree, awaiting, free, start, waiting
+from tests.lock_tools import afree, free, start, waiting
 
 requests = RequestFactory()
 arequests = AsyncRequestFactory()
@@ -49,13 +47,8 @@ def pay(request, pk):
 
 @locks.guard("pay:{pk}")
 async def apay(request, pk):
-    info = await locks.aget(f"pay:{pk}")
-    return JsonResponse({"paid": pk, "held": info is not None})
-
-
-@locks.guard("user:{request.user.pk}")
-def for_user(request):
-    return JsonResponse({"names": [each.name for each in locks.active()]})
+    await locks.aassert_held(f"pay:{pk}")
+    return JsonResponse({"paid": pk})
 
 
 @locks.guard("user:{request.user.pk}")
@@ -92,28 +85,22 @@ def protected(request, pk):
     return HttpResponse("paid")
 
 
-class UserAdmin(admin.ModelAdmin):
-    @method_decorator(locks.guard("user:{object_id}"))
-    def change_view(self, request, object_id, form_url="", extra_context=None):
-        return super().change_view(request, object_id, form_url, extra_context)
-
-
-site = admin.AdminSite(name="guarded")
-site.register(User, UserAdmin)
-
 urlpatterns = [
     path("pay/<int:pk>/", pay),
     path("apay/<int:pk>/", apay),
     path("class/<int:pk>/", Pay.as_view()),
     path("later/<int:pk>/", PayLater.as_view()),
     path("anyhow/<int:pk>/", PayAnyhow.as_view()),
-    path("user/", for_user),
     path("auser/", afor_user),
     path("protected/<int:pk>/", protected),
-    path("admin/", site.urls),
 ]
 
 pytestmark = pytest.mark.urls(__name__)
+
+
+def view_of(*args, **options):
+    """Return a guarded view that does nothing."""
+    return locks.guard(*args, **options)(lambda request, **kwargs: HttpResponse())
 
 
 # One request, and a second one
@@ -127,7 +114,6 @@ def test_a_second_request_is_refused(client, url):
         assert response.status_code == 409
         assert 20 <= int(response["Retry-After"]) <= 30
         assert response["Content-Type"] == "text/plain; charset=utf-8"
-        assert "already being processed" in response.text
         assert client.post(f"/{url}/8/").status_code == 200
     assert client.post(f"/{url}/7/").status_code == 200
     assert_nothing_held()
@@ -141,13 +127,6 @@ async def test_a_second_request_is_refused_under_asgi():
             response = await client.post(f"/{url}/7/")
         assert response.status_code == 409
         assert response["Retry-After"]
-
-
-def test_the_view_runs_under_the_lock(client):
-    assert client.post("/pay/7/").status_code == 200
-    assert client.post("/apay/7/").json()["held"]
-    assert pay.__name__ == "pay"
-    assert pay.__doc__ == "Pay an invoice."
 
 
 def test_the_lock_is_released_after_an_exception():
@@ -172,35 +151,32 @@ def test_a_refusal_inside_the_view_is_not_its_answer():
         view(requests.get("/"))
 
 
+def test_a_view_that_calls_one_with_the_same_guard_gets_its_refusal(client):
+    @locks.guard("pay:{pk}")
+    def outer(request, pk):
+        responses = pay(request, pk), pay.__wrapped__(request, pk)
+        return HttpResponse([each.status_code for each in responses])
+
+    assert outer(requests.post("/"), 7).text == "409200"
+    assert pay.__doc__ == "Pay an invoice."
+
+
 # The answer to the second request
 
 
 @pytest.mark.parametrize(("lease", "least", "most"), [(45, 20, 45), (1.5, 1, 2), (3600, 60, 60)])
 def test_retry_after_is_the_rest_of_the_lease_within_limits(lease, least, most):
-    view = locks.guard("pay")(lambda request: HttpResponse())
     lock = locks.lock("pay", timeout=lease, auto_renewal=False)
     assert start(lock.acquire).result()
-    assert least <= int(view(requests.get("/"))["Retry-After"]) <= most
+    assert least <= int(view_of("pay")(requests.get("/"))["Retry-After"]) <= most
     locks.force_release("pay")
 
 
-@pytest.mark.parametrize(("retry_after", "header"), [(2, "2"), (0.5, "1"), (0, "0")])
+@pytest.mark.parametrize(("retry_after", "header"), [(0.5, "1"), (0, "0")])
 def test_retry_after_can_be_given(retry_after, header):
-    view = locks.guard("pay", retry_after=retry_after)(lambda request: HttpResponse())
     with held_elsewhere("pay"):
-        assert view(requests.get("/"))["Retry-After"] == header
-
-
-def test_retry_after_is_the_rest_of_the_cooldown():
-    @locks.guard("pay", at_least_for=30)
-    def view(request):
-        return HttpResponse()
-
-    assert view(requests.get("/")).status_code == 200
-    second = view(requests.get("/"))
-    assert second.status_code == 409
-    assert 20 < int(second["Retry-After"]) <= 30
-    locks.force_release("pay")
+        response = view_of("pay", retry_after=retry_after)(requests.get("/"))
+    assert response["Retry-After"] == header
 
 
 def busy(request, pk):
@@ -216,15 +192,14 @@ async def abusy(request, pk):
 
 
 def test_on_busy_answers_the_second_request():
-    view = locks.guard("pay:{pk}", on_busy=busy, retry_after=9)(lambda request, pk: HttpResponse())
     with held_elsewhere("pay:7"):
-        response = view(requests.get("/"), pk=7)
-    assert response.text == "Invoice 7 is being paid."
-    assert response.status_code == 202
+        response = view_of("pay:{kwargs[pk]}", on_busy=busy, retry_after=9)(
+            requests.get("/"), pk=7
+        )
+        other = view_of("pay:{kwargs[pk]}", on_busy=busy_with_header)(requests.get("/"), pk=7)
+    assert (response.text, response.status_code) == ("Invoice 7 is being paid.", 202)
     assert response["Retry-After"] == "9"
-    view = locks.guard("pay:{pk}", on_busy=busy_with_header)(lambda request, pk: HttpResponse())
-    with held_elsewhere("pay:7"):
-        assert view(requests.get("/"), pk=7)["Retry-After"] == "5"
+    assert other["Retry-After"] == "5"
 
 
 @pytest.mark.parametrize("on_busy", [busy, abusy])
@@ -238,65 +213,39 @@ async def test_on_busy_of_an_async_view_can_be_sync_or_async(on_busy):
     assert response.text == "Invoice 7 is being paid."
 
 
-FORGOTTEN = r"on_busy .*forget.* must return a response, but returned None"
-
-
-def forget_to_answer(request):
-    pass
-
-
-async def aforget_to_answer(request):
-    pass
-
-
-async def test_on_busy_must_return_a_response():
-    @locks.guard("pay", on_busy=aforget_to_answer)
-    async def aview(request):
-        return HttpResponse()
-
-    view = locks.guard("pay", on_busy=forget_to_answer)(lambda request: HttpResponse())
-    with held_elsewhere("pay"):
-        with pytest.raises(TypeError, match=FORGOTTEN):
-            view(requests.get("/"))
-        with pytest.raises(TypeError, match=FORGOTTEN):
-            await aview(arequests.get("/"))
+def test_on_busy_must_return_a_response():
+    view = view_of("pay", on_busy=lambda request: None)
+    with held_elsewhere("pay"), pytest.raises(TypeError, match="but returned None"):
+        view(requests.get("/"))
 
 
 def test_a_request_can_wait():
-    view = locks.guard("pay", blocking_timeout=60)(lambda request: HttpResponse())
     with held_elsewhere("pay") as other:
-        waiter = start(view, requests.get("/"))
+        assert view_of("pay", blocking_timeout=0.01)(requests.get("/")).status_code == 409
+        waiter = start(view_of("pay", blocking_timeout=60), requests.get("/"))
         waiting(locks, "pay", 1)
         other.release()
     assert waiter.result().status_code == 200
-    view = locks.guard("pay", blocking_timeout=0.01)(lambda request: HttpResponse())
-    with held_elsewhere("pay"):
-        assert view(requests.get("/")).status_code == 409
-
-
-async def test_an_async_request_can_wait():
-    @locks.guard("pay", blocking_timeout=60)
-    async def view(request):
-        return HttpResponse()
-
-    with held_elsewhere("pay") as other:
-        waiter = asyncio.create_task(view(arequests.get("/")))
-        await awaiting(locks, "pay", 1)
-        other.release()
-        assert (await waiter).status_code == 200
 
 
 # Methods, CSRF and users
 
 
-def test_options_needs_no_lock_and_head_is_like_get(client):
+@pytest.mark.parametrize(
+    ("method", "url", "status"),
+    [
+        ("options", "/class/7/", 200),
+        ("options", "/anyhow/7/", 200),
+        ("options", "/apay/7/", 200),
+        ("get", "/class/7/", 423),
+        ("head", "/class/7/", 423),
+        ("head", "/pay/7/", 409),
+        ("get", "/protected/7/", 405),
+    ],
+)
+def test_the_method_of_a_request_decides_whether_it_needs_the_lock(client, method, url, status):
     with held_elsewhere("pay:7"):
-        assert client.options("/class/7/").status_code == 200
-        assert client.options("/anyhow/7/").status_code == 200
-        assert client.options("/apay/7/").status_code == 200
-        assert client.head("/class/7/").status_code == 423
-        assert client.get("/class/7/").status_code == 423
-        assert client.head("/pay/7/").status_code == 409
+        assert getattr(client, method)(url).status_code == status
 
 
 def test_a_csrf_failure_takes_no_lock():
@@ -304,13 +253,6 @@ def test_a_csrf_failure_takes_no_lock():
     with held_elsewhere("pay:7"):
         assert client.post("/pay/7/").status_code == 403
         assert client.post("/protected/7/").status_code == 403
-        assert client.get("/protected/7/").status_code == 405
-
-
-def test_the_name_can_have_the_user(client, db, django_user_model):
-    client.force_login(django_user_model.objects.create_user("anna", pk=5))
-    assert client.post("/user/").json() == {"names": ["user:5"]}
-    assert client.post("/auser/").json() == {"names": ["user:5"]}
 
 
 @pytest.mark.django_db(transaction=True)
@@ -333,9 +275,7 @@ def request_with(**attributes):
         ("{request.user.pk}", "5"),
         ("{request.POST[order]}", "9"),
         ("{request.headers[Idempotency-Key]}", "abc"),
-        ("{request.method}:{request.path}", "POST:/"),
-        ("{pk:03d}", "007"),
-        ("{{{pk}}}", "{7}"),
+        ("{request.method}:{request.path}:{pk:03d}", "POST:/:007"),
     ],
 )
 def test_fields_come_from_the_request_and_the_arguments(name, expected):
@@ -351,14 +291,11 @@ def test_fields_come_from_the_request_and_the_arguments(name, expected):
     ("name", "text"),
     [
         ("{request.user.pk}", r"\{request.user.pk\} is None in this request"),
+        ("{request.user}", r"\{request.user\} is an instance of AnonymousUser without"),
         ("{request.tenant.pk}", r"the request has no \{request.tenant.pk\}.*'tenant'"),
         ("{request.POST[invoice]}", r"the request has no \{request.POST\[invoice\]\}"),
-        ("{request.headers[X-Key]}", r"the request has no \{request.headers\[X-Key\]\}"),
         ("{request.session}", r"\{request.session\}, a .*\.SessionStore, .* memory address"),
-        (
-            "{request.user}",
-            r"\{request.user\} is an instance of AnonymousUser without",
-        ),
+        ("{request.get_host()}", r"the request has no \{request.get_host\(\)\}"),
     ],
 )
 def test_a_field_that_the_request_lacks_is_named(name, text):
@@ -377,53 +314,6 @@ def test_a_keyword_of_the_url_that_is_missing_is_named():
 
     with pytest.raises(ValueError, match="needs 'invoice', which this call does not have"):
         Other.as_view()(requests.post("/"), pk=7)
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "{request._messages}",
-        "{request.user.__class__}",
-        "{other}",
-        "{pk:{width}}",
-    ],
-)
-def test_a_field_reaches_only_public_attributes_and_items(name):
-    with pytest.raises(ImproperlyConfigured):
-        locks.guard(name)(lambda request, pk, width: None)
-
-
-def test_a_view_that_calls_one_with_the_same_guard_gets_its_refusal(client):
-    @locks.guard("pay:{pk}")
-    def outer(request, pk):
-        responses = pay(request, pk), pay.__wrapped__(request, pk)
-        return HttpResponse([each.status_code for each in responses])
-
-    assert outer(requests.post("/"), 7).text == "409200"
-
-
-def test_a_field_calls_nothing():
-    view = locks.guard("{request.get_host()}")(lambda request: HttpResponse())
-    with pytest.raises(ValueError, match=r"has no \{request.get_host\(\)\}"):
-        view(requests.get("/"))
-
-
-# The admin
-
-
-@pytest.fixture
-def superuser(db, django_user_model):
-    return django_user_model.objects.create_superuser("root", pk=5)
-
-
-def test_a_view_of_the_admin_can_be_guarded(client, superuser):
-    client.force_login(superuser)
-    url = f"/admin/auth/user/{superuser.pk}/change/"
-    assert client.get(url).status_code == 200
-    with held_elsewhere("user:5"):
-        assert client.post(url).status_code == 409
-        client.logout()
-        assert client.post(url).status_code == 302  # to the login, which needs no lock
 
 
 # Streaming
@@ -448,35 +338,31 @@ def report(request):
 
 
 def test_the_lock_is_held_until_the_stream_ends():
-    response = report(requests.get("/"))
+    response = locks.guard("outer")(report)(requests.get("/"))
     assert start(report, requests.get("/")).result().status_code == 409
     assert b"".join(response) == b"onetwo"
-    assert locks.get("report")
+    assert {each.name for each in locks.active()} == {"outer", "report"}
     response.close()
-    assert locks.get("report") is None
+    assert_nothing_held()
     response.close()  # a second time
 
 
-def test_a_stream_that_nobody_reads_releases_the_lock_when_it_is_closed():
-    response = report(requests.get("/"))
-    response.close()
-    assert locks.get("report") is None
-
-
-@pytest.mark.parametrize("drop", [list.clear, lambda responses: start(responses.clear).result()])
-def test_a_stream_that_is_dropped_releases_its_lock(drop):
+@pytest.mark.parametrize(
+    "end",
+    [
+        lambda responses: responses[0].close(),
+        lambda responses: start(responses[0].close).result(),
+        lambda responses: responses.clear(),
+        lambda responses: start(responses.clear).result(),
+    ],
+    ids=["closed", "closed by another thread", "dropped", "dropped by another thread"],
+)
+def test_a_stream_that_nobody_reads_releases_its_lock(end, caplog):
     responses = [report(requests.get("/"))]
     assert locks.get("report")
-    drop(responses)
-    free(locks, "report", timeout=20)  # its lease is longer
-
-
-def test_a_stream_that_another_thread_closes_releases_its_lock(caplog):
-    response = report(requests.get("/"))
-    start(response.close).result()
+    end(responses)
     free(locks, "report", timeout=20)  # its lease is longer
     assert "Lock not released" not in caplog.text
-    response.close()  # a second time, by the holder
 
 
 async def test_a_stream_that_an_event_loop_closes_releases_its_lock():
@@ -490,27 +376,6 @@ def test_a_stream_whose_lock_was_lost_ends(caplog):
     lose("report")
     response.close()
     assert "Lock not released after response: name='report'" in caplog.text
-
-
-def test_two_guards_release_their_locks():
-    view = locks.guard("outer")(report)
-    response = view(requests.get("/"))
-    assert {each.name for each in locks.active()} == {"outer", "report"}
-    response.close()
-    assert_nothing_held()
-
-
-def test_a_file_is_sent_under_the_lock():
-    @locks.guard("report")
-    def view(request):
-        return FileResponse(io.BytesIO(b"data"), filename="report.csv")
-
-    response = view(requests.get("/"))
-    assert locks.get("report")
-    assert response["Content-Length"] == "4"
-    assert b"".join(response) == b"data"
-    response.close()
-    assert locks.get("report") is None
 
 
 @pytest.mark.django_db(transaction=True)  # Django looks at its connections at the end of a request
@@ -568,22 +433,6 @@ def test_if_redis_fails_at_the_release_the_response_is_kept(own_locks, own_serve
 
 
 @pytest.fixture
-def atomic_requests(monkeypatch):
-    monkeypatch.setitem(connection.settings_dict, "ATOMIC_REQUESTS", True)
-
-
-@pytest.mark.django_db(transaction=True)
-def test_with_atomic_requests_the_lock_is_held_until_the_commit(client, atomic_requests):
-    with transaction.atomic():
-        assert pay(requests.post("/"), 7).status_code == 200
-        assert locks.get("pay:7")
-        assert start(pay, requests.post("/"), 7).result().status_code == 409
-    assert locks.get("pay:7") is None
-    assert client.post("/pay/7/").status_code == 200
-    assert locks.get("pay:7") is None
-
-
-@pytest.fixture
 def other_database(django_db_blocker, monkeypatch):
     """A database after the default one, so its transaction begins first and ends last."""
     settings = {**connection.settings_dict, "NAME": ":memory:", "ATOMIC_REQUESTS": True}
@@ -593,6 +442,17 @@ def other_database(django_db_blocker, monkeypatch):
         connection.close()
         connections["other"].close()
     del connections["other"]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_with_atomic_requests_the_lock_is_held_until_the_commit(client, monkeypatch):
+    monkeypatch.setitem(connection.settings_dict, "ATOMIC_REQUESTS", True)
+    with transaction.atomic():
+        assert pay(requests.post("/"), 7).status_code == 200
+        assert start(pay, requests.post("/"), 7).result().status_code == 409
+    assert locks.get("pay:7") is None
+    assert client.post("/pay/7/").status_code == 200
+    assert locks.get("pay:7") is None
 
 
 @pytest.mark.parametrize("both", [False, True], ids=["one", "both"])
@@ -605,7 +465,8 @@ def test_the_lock_is_held_until_the_last_database_commits(other_database, monkey
     assert locks.get("pay:7") is None
 
 
-def test_a_database_without_a_transaction_does_not_count(other_database, atomic_requests):
+def test_a_database_without_a_transaction_does_not_count(other_database, monkeypatch):
+    monkeypatch.setitem(connection.settings_dict, "ATOMIC_REQUESTS", True)
     with transaction.atomic():  # the view is one of `non_atomic_requests` for the other database
         assert pay(requests.post("/"), 7).status_code == 200
         assert locks.get("pay:7")
@@ -624,14 +485,12 @@ def generate(request):
     [
         ({"name": ""}, pay, ValueError, "name must not be empty"),
         ({"status": 200}, pay, ValueError, "status must be from 300 to 599, got 200"),
-        ({"status": "409"}, pay, TypeError, "status must be an int, got '409'"),
         ({"retry_after": -1}, pay, ValueError, "retry_after must be from 0"),
         ({"on_busy": "busy"}, pay, TypeError, "on_busy must be a view, got 'busy'"),
         ({"on_busy": abusy}, pay, TypeError, "on_busy of the synchronous view"),
         ({"release_on_commit": True}, apay, TypeError, "is not supported for the async view"),
         ({"blocking": False}, pay, TypeError, "guard() does not accept blocking"),
         ({"timout": 5}, pay, TypeError, "unexpected keyword argument 'timout'"),
-        ({"timeout": 0}, pay, ValueError, "timeout must be from 10 ms"),
         ({}, generate, TypeError, "cannot decorate the generator function"),
         ({}, Pay, TypeError, "cannot decorate the class Pay. Decorate one of its methods"),
     ],

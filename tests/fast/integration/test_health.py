@@ -17,19 +17,11 @@ from django_redislock.backends import servers
 from django_redislock.engine.operations import changed
 from django_redislock.engine.runners import run
 from django_redislock.health import CHECKS, INFO_CHECKS, RIGHTS, Finding, Health, examine, ping
-from tests.commands import run as run_command
 from tests.lock_fixtures import CORE, DJANGO_REDIS
 from tests.lock_tools import hanging, start, within
 from tests.round_trips import RoundTrips
 from tests.servers import Node
 from tests.tools import leftovers, wait_until
-
-
-def answers(client):
-    try:
-        return client.ping()
-    except (ConnectionError, ResponseError):
-        return False
 
 
 @pytest.fixture(scope="module")
@@ -58,15 +50,6 @@ def own_server(shared_server):
             client.config_set(name, value)
         client.acl_deluser("app")
         client.flushall()
-
-
-@pytest.fixture
-def replica(own_server, own_redis):
-    own_redis.config_set("repl-diskless-sync-delay", 0)
-    with Node(replicaof=f"127.0.0.1 {own_server.port}") as server:
-        with redis.Redis.from_url(server.url, decode_responses=True) as client:
-            wait_until(lambda: client.info("replication")["master_link_status"] == "up")
-        yield server
 
 
 def as_user(alias_on, own_server, own_redis, *rules):
@@ -129,7 +112,7 @@ def test_pings_do_not_conflict():
         assert all(threads.map(lambda _: locks.ping(timeout=10), range(40)))
 
 
-@pytest.mark.parametrize("timeout", [0, -1, "1", None, True, float("inf")])
+@pytest.mark.parametrize("timeout", [0, "1", None, float("inf")])
 @pytest.mark.parametrize("what", ["ping", "aping", "health", "ahealth"])
 def test_an_invalid_timeout_is_refused(what, timeout):
     async def use():
@@ -148,20 +131,15 @@ def test_an_unresponsive_server_is_an_error_in_time_without_leftovers(
     wait_until(lambda: leftovers(own_redis) == [])
 
 
-def test_a_cancelled_ping_leaves_no_lock(own_locks, own_server, own_redis):
-    async def use():
-        await own_locks.aping()
-        with hanging(own_server):
-            task = asyncio.create_task(own_locks.aping(timeout=1))
-            await asyncio.sleep(0.1)  # until the task waits for its reply
-            task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        async with asyncio.timeout(10):
-            while leftovers(own_redis):  # noqa: ASYNC110  Redis sets no event
-                await asyncio.sleep(0.01)
-
-    asyncio.run(use())
+async def test_a_cancelled_ping_leaves_no_lock(own_locks, own_server, own_redis):
+    await own_locks.aping()
+    with hanging(own_server):
+        task = asyncio.create_task(own_locks.aping(timeout=1))
+        await asyncio.sleep(0.1)  # until the task waits for its reply
+        task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    await asyncio.to_thread(wait_until, lambda: leftovers(own_redis) == [])
 
 
 def test_a_probe_that_the_server_dropped_is_lost(own_locks, own_redis):
@@ -173,31 +151,27 @@ def test_a_probe_that_the_server_dropped_is_lost(own_locks, own_redis):
 # health
 
 
-def test_a_healthy_server(alias_on, own_server):
-    found = alias_on(own_server.url, socket_timeout=5).health()
-    wrong = {each.id: each for each in found.findings if each.status != "ok"}
-    assert [each.id for each in found.findings] == list(CHECKS)
-    assert found.alias == "own"
-    assert wrong.keys() - {"round_trip"} == {"persistence"}  # a busy machine may be slow
-    assert found.status == "warning"
-
-
 @pytest.mark.parametrize(
     ("backend", "options"),
     [
         (CORE, {"decode_responses": True}),
-        (DJANGO_REDIS, {"CONNECTION_POOL_KWARGS": {"protocol": 3}}),
+        (DJANGO_REDIS, {"CONNECTION_POOL_KWARGS": {"protocol": 3, "socket_timeout": 5}}),
     ],
 )
-def test_sync_and_async_find_the_same(alias_on, own_server, backend, options):
+def test_a_healthy_server(alias_on, own_server, backend, options):
     own = alias_on(own_server.url, backend=backend, **options)
-    sync, other = own.health(), asyncio.run(own.ahealth())
+    sync = own.health()
+    assert sync.alias == "own"
+    assert sync.status == "warning"
+    assert [each.id for each in sync.findings] == list(CHECKS)
+    wrong = {id for id, status in statuses(sync).items() if status != "ok"}
+    assert wrong - {"round_trip", "client"} == {"persistence"}  # a busy machine may be slow
+    for found in sync.findings:
+        assert bool(found.remedy) == (found.status != "ok"), found
+    other = asyncio.run(own.ahealth())
     assert {**statuses(sync), "round_trip": ""} == {**statuses(other), "round_trip": ""}
-    assert sync.get("scripts").status == "ok"
     for id in ("eviction", "replication", "client", "connection"):
         assert sync.get(id) == other.get(id)
-    ages = {"last_snapshot_age": 0}  # a second may have passed
-    assert sync.get("persistence").facts | ages == other.get("persistence").facts | ages
 
 
 def test_the_worst_finding_is_the_status():
@@ -229,46 +203,23 @@ def test_an_unresponsive_server_is_found_in_time(own_locks, own_server):
     assert found.get("connection").facts["error"] == "TimeoutError"
 
 
-def test_a_server_that_dies_during_the_check_is_found(alias_on):
-    with Node() as server:
-        alias_on(server.url)
-        found = examined(server.stop, after=BEFORE_EXERCISE)
-    assert found.get("connection").status == "ok"
-    assert found.get("locking").status == "failed"
-    assert found.get("scripts").status == "unknown"
-    assert found.get("memory").status == "unknown"
-
-
-def test_a_database_that_is_missing_is_a_finding(alias_on, own_server):
-    own = alias_on(own_server.url.removesuffix("0") + "99")
-    assert own.health().get("connection").status == "failed"
-
-
-@pytest.mark.parametrize("user", ["", ":guess@", "nobody:guess@"])
-def test_a_wrong_password_is_a_finding(alias_on, own_server, own_redis, settings, user):
+@pytest.mark.parametrize("user", ["", ":guess@"])
+def test_a_wrong_password_is_a_finding(alias_on, own_server, own_redis, user):
     own_redis.config_set("requirepass", "s3cret")
-    own = alias_on(f"redis://{user}127.0.0.1:{own_server.port}/0")
-    found = own.health()
-    start = (
-        "The server refuses the user name or the password of CACHES['own']: AuthenticationError"
-    )
-    assert found.get("connection").summary.startswith(start)
-    assert found.get("connection").status == "failed"
-    settings.REDISLOCK_CACHE = "own"
-    assert run_command("list").stderr.startswith(f"CommandError: {start}")
-    assert "s3cret" not in str(found)
+    found = alias_on(f"redis://{user}127.0.0.1:{own_server.port}/0").health().get("connection")
+    assert found.status == "failed"
+    assert "refuses the user name or the password of CACHES['own']" in found.summary
     assert "guess" not in str(found)
 
 
-@pytest.mark.parametrize("policy", ["allkeys-lru", "volatile-ttl"])
-def test_eviction(own_locks, own_redis, policy):
-    own_redis.config_set("maxmemory-policy", policy)
+def test_eviction(own_locks, own_redis):
+    own_redis.config_set("maxmemory-policy", "allkeys-lru")
     eviction = own_locks.health().get("eviction")
     assert eviction.status == "warning"
-    assert eviction.facts == {"maxmemory_policy": policy}
+    assert eviction.facts == {"maxmemory_policy": "allkeys-lru"}
 
 
-def test_memory(own_locks, own_redis, settings):
+def test_memory(own_locks, own_redis):
     own_redis.config_set("maxmemory", "100mb")
     assert own_locks.health().get("memory").status == "ok"
     used = own_redis.info("memory")["used_memory"]
@@ -276,11 +227,7 @@ def test_memory(own_locks, own_redis, settings):
     assert own_locks.health().get("memory").status == "warning"
     fill(own_redis)
     full = own_locks.health()
-    assert full.get("memory").status == "failed"
-    assert full.get("locking").status == "failed"
-    settings.REDISLOCK_CACHE = "own"
-    refused = "Not run: The server refuses a request about the locks on 'own': OutOfMemoryError"
-    assert run_command("run", "x", "--", "true").stderr.startswith(refused)
+    assert full.get("memory").status == full.get("locking").status == "failed"
     own_redis.config_set("maxmemory-policy", "allkeys-random")
     assert own_locks.health().get("memory").status in ("warning", "ok")
 
@@ -299,14 +246,11 @@ def test_persistence(own_locks, own_redis, aof, status, summary):
     assert persistence.facts["last_snapshot_age"] >= 0
 
 
-@pytest.mark.parametrize("aof", ["no", "yes"])
-def test_a_failed_snapshot(alias_on, aof):
+def test_a_failed_snapshot(alias_on):
     with (
         Node() as server,
         redis.Redis.from_url(server.url, decode_responses=True) as client,
     ):
-        client.config_set("appendonly", aof)
-        wait_until(lambda: client.info("persistence")["aof_rewrite_in_progress"] == 0)
         client.config_set("save", "3600 1")
         shutil.rmtree(client.config_get("dir")["dir"])
         client.bgsave()
@@ -331,21 +275,23 @@ def test_a_primary_that_lacks_its_replicas(own_locks, own_redis):
     assert "NOREPLICAS" in found.get("locking").summary
 
 
-def test_a_primary_and_its_replica(alias_on, own_locks, own_redis, replica):
-    found = alias_on(replica.url, alias="replica").health()
-    assert found.get("replication").status == "failed"
-    assert found.get("replication").facts == {"role": "slave"}
-    assert "ReadOnlyError" in found.get("locking").summary
+def test_a_primary_and_its_replica(alias_on, own_locks, own_server, own_redis):
+    own_redis.config_set("repl-diskless-sync-delay", 0)
+    with Node(replicaof=f"127.0.0.1 {own_server.port}") as replica:
+        wait_until(
+            lambda: own_redis.info("replication").get("slave0", {}).get("state") == "online"
+        )
+        found = alias_on(replica.url, alias="replica").health()
+        assert found.get("replication").status == "failed"
+        assert found.get("replication").facts == {"role": "slave"}
+        assert "ReadOnlyError" in found.get("locking").summary
 
-    wait_until(lambda: own_redis.info("replication").get("slave0", {}).get("state") == "online")
-    found = own_locks.health().get("replication")
-    assert found.status == "warning"
-    assert "failover can lose" in found.summary
-    assert found.facts["replicas"] == 1
-    own_redis.config_set("min-replicas-to-write", 1)
-    found = own_locks.health().get("replication")
-    assert found.status == "ok"
-    assert found.facts["in_sync_replicas"] == 1
+        found = own_locks.health().get("replication")
+        assert (found.status, found.facts["replicas"]) == ("warning", 1)
+        assert "failover can lose" in found.summary
+        own_redis.config_set("min-replicas-to-write", 1)
+        found = own_locks.health().get("replication")
+        assert (found.status, found.facts["in_sync_replicas"]) == ("ok", 1)
 
 
 @pytest.mark.parametrize(
@@ -367,11 +313,6 @@ def test_round_trip(own_locks, own_redis):
     assert found.facts["worst_ms"] >= 500 > found.facts["median_ms"]
 
 
-def test_a_problem_has_a_remedy(own_locks):
-    for found in own_locks.health().findings:
-        assert bool(found.remedy) == (found.status != "ok"), found
-
-
 def test_client(alias_on, own_server):
     def found(**options):
         return alias_on(own_server.url, **options).health().get("client")
@@ -385,70 +326,43 @@ def test_client(alias_on, own_server):
         assert wrong.get("client").status == wrong.get("connection").status == "failed"
 
 
-class OwnPool(redis.ConnectionPool):
-    def make_connection(self):
-        return super().make_connection()
-
-
-def test_client_options_are_read_from_a_connection_of_a_custom_pool(alias_on, own_server):
-    found = alias_on(own_server.url, pool_class=OwnPool, socket_timeout=3).health()
-    assert found.get("client").facts["socket_timeout"] == 3
-
-
 # Servers without a command
 
 
-@pytest.fixture
-def without(alias_on):
-    """Return locks on a server that does not know a command."""
-    with contextlib.ExitStack() as stack:
-
-        def start_server(command, **options):
-            server = stack.enter_context(Node(rename_command=f'{command} ""'))
-            return alias_on(server.url, **options)
-
-        yield start_server
-
-
-def test_a_server_without_a_blocking_read_fails_and_has_a_remedy(without):
-    own = without("BLPOP")
-    for health in (own.health(), asyncio.run(own.ahealth())):
-        found = health.get("locking")
+def test_a_server_without_a_blocking_read_has_a_remedy(alias_on):
+    with Node(rename_command='BLPOP ""') as server:
+        own = alias_on(server.url)
+        found = own.health().get("locking")
         assert (found.status, found.facts["step"]) == ("failed", "read the grant")
         assert "BLPOP" in found.summary
         assert "BLPOP" in found.remedy
-    assert own.count() == 0
+        assert own.count() == 0
 
 
-def test_a_user_without_a_blocking_read_gets_the_same_remedy(alias_on, own_server, own_redis):
-    found = as_user(alias_on, own_server, own_redis, "-blpop").health().get("locking")
-    assert (found.status, found.facts["command"]) == ("failed", "BLPOP")
-    assert "+blpop" in found.remedy
-
-
-def test_the_remedy_for_a_server_without_hello_works(without):
-    own = without("HELLO", protocol=3)
-    for health in (own.health(), asyncio.run(own.ahealth())):
-        found = health.get("connection")
+def test_the_remedy_for_a_server_without_hello_works(alias_on):
+    with Node(rename_command='HELLO ""') as server:
+        found = alias_on(server.url, protocol=3).health().get("connection")
         assert found.status == "failed"
         assert "HELLO" in found.summary
         assert "protocol=2" in found.remedy
-    assert without("HELLO", protocol=2).health().get("locking").status == "ok"
+        own = alias_on(server.url, alias="remedied", protocol=2)
+        assert own.health().get("locking").status == "ok"
 
 
 # Users with few rights
 
 
-@pytest.mark.parametrize("rule", ["-info", "-@dangerous"])
-def test_facts_that_the_user_may_not_read_are_unknown(alias_on, own_server, own_redis, rule):
-    unknown = {"eviction", "memory", "persistence", "replication"}
-    own = as_user(alias_on, own_server, own_redis, rule)
-    found = own.health()
+@pytest.mark.parametrize(
+    ("command", "unknown"),
+    [("info", {"eviction", "memory", "persistence", "replication"}), ("time", {"clock"})],
+)
+def test_facts_that_the_user_may_not_read_are_unknown(
+    alias_on, own_server, own_redis, command, unknown
+):
+    found = as_user(alias_on, own_server, own_redis, f"-{command}").health()
     assert {id for id, status in statuses(found).items() if status == "unknown"} == unknown
-    assert all("permissions to run the 'info' command" in found.get(id).summary for id in unknown)
-    assert "failed" not in statuses(found).values()
-    own_redis.execute_command("ACL", "SETUSER", "app", "+info")
-    assert "unknown" not in statuses(own.health()).values()
+    for id in unknown:
+        assert f"permissions to run the '{command}' command" in found.get(id).summary
 
 
 @pytest.mark.parametrize(
@@ -459,8 +373,6 @@ def test_facts_that_the_user_may_not_read_are_unknown(alias_on, own_server, own_
         (["-@scripting", "-blpop", "-hset"], "+blpop +eval +evalsha +hset", "acquire"),
         (["-blpop"], "+blpop", "read the grant"),
         (["-rpush"], "+rpush", "hand over"),
-        (["-hvals"], "+hvals", "inspect"),
-        (["resetkeys", "~cache:*"], "~{own:redislock}:*", "acquire"),
         (["resetkeys", "~cache:*", "-get"], "+get ~{own:redislock}:*", "acquire"),
     ],
 )
@@ -487,33 +399,26 @@ def test_each_command_is_a_right_of_its_own(alias_on, own_server, own_redis):
     wait_until(lambda: leftovers(own_redis) == [])
 
 
-def test_a_user_without_the_right_to_time(alias_on, own_server, own_redis):
-    found = as_user(alias_on, own_server, own_redis, "-time").health()
-    assert found.get("clock").status == "unknown"
-    assert "permissions to run the 'time' command" in found.get("clock").summary
-    assert found.get("round_trip").facts["samples"] == 10
+def test_a_busy_server_is_not_a_missing_right(own_locks, own_server, own_redis):
+    def is_busy():
+        try:
+            return not own_redis.ping()
+        except (ConnectionError, ResponseError):
+            return True
 
-
-@pytest.fixture
-def busy(own_server, own_redis):
-    """Run an endless script on `own_server`, which then refuses other commands."""
     own_redis.config_set("lua-time-limit", 1)
     with redis.Redis.from_url(own_server.url, socket_timeout=None) as client:
         running = start(client.eval, "while true do end", 0)
-        wait_until(lambda: not answers(own_redis))
-        yield
+        wait_until(is_busy)
+        found = own_locks.health()
         own_redis.script_kill()
         assert isinstance(running.exception(10), ResponseError)
-
-
-def test_a_busy_server_is_not_a_missing_right(own_locks, busy):
-    found = own_locks.health()
     asked = [found.get(id) for id in ("eviction", "memory", "replication", "clock", "scripts")]
     assert {each.status for each in asked} == {"unknown"}
     assert all("BUSY" in each.summary and not each.facts for each in asked)
 
 
-@pytest.mark.parametrize(("after", "step"), [(2, "hand over"), (4, "hand over"), (8, "release")])
+@pytest.mark.parametrize(("after", "step"), [(2, "hand over"), (8, "release")])
 def test_a_lock_that_is_lost_during_the_exercise(own_locks, own_redis, after, step):
     found = examined(own_redis.flushdb, BEFORE_EXERCISE + after)
     assert found.get("locking").facts == {"step": step, "error": "LockLost"}
@@ -530,5 +435,7 @@ def test_a_server_that_stops_responding_during_the_exercise(own_locks, own_serve
     with contextlib.ExitStack() as stack, within(5):
         hang = partial(stack.enter_context, hanging(own_server))
         found = examined(hang, BEFORE_EXERCISE + 2, timeout=0.5)
+    assert found.get("connection").status == "ok"
     assert found.get("locking").facts == {"step": "queue", "error": "TimeoutError"}
+    assert found.get("scripts").status == found.get("memory").status == "unknown"
     wait_until(lambda: leftovers(own_redis) == [])
