@@ -37,10 +37,6 @@ PAIRS = {
         lambda **more: locks.read_lock(NAME, **more),
         lambda **more: locks.write_lock(NAME, **more),
     ],
-    "write and read": [
-        lambda **more: locks.write_lock(NAME, **more),
-        lambda **more: locks.read_lock(NAME, **more),
-    ],
     "lock_many": [lambda **more: locks.lock_many([NAME, "other"], **more)] * 2,
     "quorum": None,
 }

@@ -3,8 +3,6 @@
 import asyncio
 import re
 from datetime import timedelta
-from importlib import import_module
-from importlib.util import find_spec
 
 import pytest
 import redis
@@ -19,17 +17,6 @@ from tests.lock_fixtures import CORE, DJANGO_REDIS
 from tests.lock_tools import start, waiting
 from tests.servers import Certificates, Node
 
-LOCMEM = {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}
-UNFIT = {
-    "locmem": LOCMEM,
-    "dummy": {"BACKEND": "django.core.cache.backends.dummy.DummyCache"},
-    "db": {"BACKEND": "django.core.cache.backends.db.DatabaseCache", "LOCATION": "caches"},
-    "file": {
-        "BACKEND": "django.core.cache.backends.filebased.FileBasedCache",
-        "LOCATION": "/nowhere",
-    },
-}
-
 
 def prefixes(client):
     """Return the prefixes of the keys of locks."""
@@ -38,19 +25,12 @@ def prefixes(client):
 
 def test_another_prefix_is_another_lock(redis_server):
     redis_server.flushdb()  # expired keys and keys of earlier tests can remain for a while
-    with locks.lock("a") as lock:
-        with override_settings(REDISLOCK_PREFIX="other"):
-            assert locks.get("a") is None
-            with locks.lock("a", blocking=False):
-                expected = {"testproject:redislock", "testproject:other"}
-                assert prefixes(redis_server) == expected
-        assert lock.owned()
-
-
-def test_a_lock_is_released_where_it_was_acquired(redis_server):
     lock = locks.lock("a")
     assert lock.acquire()
     with override_settings(REDISLOCK_PREFIX="other"):
+        assert locks.get("a") is None
+        with locks.lock("a", blocking=False):
+            assert prefixes(redis_server) == {"testproject:redislock", "testproject:other"}
         lock.release()
     assert locks.get("a") is None
 
@@ -65,12 +45,9 @@ def test_a_holder_is_known_after_a_setting_that_concerns_no_connection_has_chang
 
 def test_a_change_of_the_default_lease_applies_at_once():
     assert locks.lock("a").timeout == 30.0
-    with override_settings(REDISLOCK_TIMEOUT=7):
-        assert locks.lock("a").timeout == 7.0
+    with override_settings(REDISLOCK_TIMEOUT=7), locks.lock("a"):
+        assert locks.get("a").timeout == 7.0
         assert locks.lock("a", timeout=5).timeout == 5.0
-        with locks.lock("a"):
-            assert locks.get("a").timeout == 7.0
-    assert locks.lock("a").timeout == 30.0
 
 
 def test_a_change_of_the_alias_applies_at_once(alias_on, own_server, own_redis):
@@ -83,27 +60,24 @@ def test_a_change_of_the_alias_applies_at_once(alias_on, own_server, own_redis):
     assert locks.get("a") is None
 
 
-@pytest.mark.parametrize("alias", UNFIT)
-def test_an_error_names_an_unsupported_backend(settings, alias):
-    settings.CACHES = {**settings.CACHES, **UNFIT}
-    unfit = locks.using(alias)
-    backend = UNFIT[alias]["BACKEND"]
+def test_an_error_names_an_unsupported_backend(settings):
+    backend = "django.core.cache.backends.locmem.LocMemCache"
+    settings.CACHES = {**settings.CACHES, "unfit": {"BACKEND": backend}}
+    unfit = locks.using("unfit")
     uses = [
         unfit.lock("a").acquire,
-        lambda: unfit.get("a"),
         unfit.count,
         lambda: unfit.assert_held("a"),
         lambda: asyncio.run(unfit.lock("a").aacquire()),
-        lambda: asyncio.run(unfit.aget("a")),
     ]
     for use in uses:
-        with pytest.raises(ImproperlyConfigured, match=repr(alias)) as caught:
+        with pytest.raises(ImproperlyConfigured, match="'unfit'") as caught:
             use()
         assert backend in str(caught.value)
-    settings.REDISLOCK_CACHE = alias
+    settings.REDISLOCK_CACHE = "unfit"
     message = the_check()
     assert message.is_serious()
-    assert repr(alias) in message.msg
+    assert "'unfit'" in message.msg
     assert backend in message.msg
     assert "REDISLOCK_CACHE" in message.hint
 
@@ -116,42 +90,22 @@ def the_check():
     return message
 
 
+POOL = "redis.BlockingConnectionPool"
+
 MISTAKEN = {
     "option": (CORE, {"socket_timeoutt": 5}, "socket_timeoutt"),
     "value": (CORE, {"max_connections": "many"}, "max_connections"),
     "database": (CORE, {"db": "x"}, "db must be a number, got 'x'"),
     "timeout": (CORE, {"socket_timeout": "5"}, "socket_timeout must be at least"),
-    "timedelta": (
-        CORE,
-        {"socket_connect_timeout": timedelta(seconds=5)},
-        "socket_connect_timeout",
-    ),
+    "timedelta": (CORE, {"socket_connect_timeout": timedelta(seconds=5)}, "connect_timeout"),
     "interval": (CORE, {"health_check_interval": "30"}, "health_check_interval"),
     "protocol": (CORE, {"protocol": 5}, "protocol must be"),
-    "credentials": (
-        CORE,
-        {"password": "x", "credential_provider": object()},
-        "credential_provider",
-    ),
     "pool": (CORE, {"pool_class": "redis.NoPool"}, "NoPool"),
-    "pool's timeout": (
-        CORE,
-        {"pool_class": "redis.BlockingConnectionPool", "timeout": "20"},
-        "timeout must be at least 0 seconds, got '20'",
-    ),
+    "pool's timeout": (CORE, {"pool_class": POOL, "timeout": "20"}, "timeout must be at least 0"),
     "class": ("django.core.cache.backends.redis.NoCache", {}, "NoCache"),
-    "django-redis's option": (
-        DJANGO_REDIS,
-        {"CONNECTION_POOL_KWARGS": {"socket_timeoutt": 5}},
-        "socket_timeoutt",
-    ),
     "django-redis's timeout": (DJANGO_REDIS, {"SOCKET_TIMEOUT": "5"}, "Socket timeout"),
     "django-redis's client": (DJANGO_REDIS, {"CLIENT_CLASS": "nowhere.Client"}, "nowhere"),
-}
-
-MISTAKEN |= {
     "retry": (CORE, {"retry": 3}, "retry must be a Retry|'int' object has no"),
-    "retry on errors": (CORE, {"retry": 3, "retry_on_error": [OSError]}, "'int' object has no"),
 }
 
 
@@ -198,14 +152,7 @@ def test_a_client_class_that_is_not_supported_is_refused(alias_on, backend, opti
         alias_on("redis://127.0.0.1:1/0", backend=backend, **options).count()
 
 
-UNREADABLE = {
-    "empty label": "redis://.example.com:6379/0",
-    "long label": f"redis://{'a' * 64}.example.com:6379/0",
-    "no address": [],
-}
-
-
-@pytest.mark.parametrize("location", UNREADABLE.values(), ids=UNREADABLE)
+@pytest.mark.parametrize("location", ["redis://.example.com:6379/0", []])
 def test_an_alias_with_an_invalid_address_is_named(settings, alias_on, location):
     unreadable = alias_on(location)
 
@@ -239,11 +186,6 @@ def test_the_service_name_of_sentinels_need_not_be_a_valid_host_name(alias_on):
 def test_an_error_names_an_alias_that_does_not_exist():
     with pytest.raises(ImproperlyConfigured, match="'nope'"):
         locks.using("nope").get("a")
-    with (
-        override_settings(REDISLOCK_CACHE="nope"),
-        pytest.raises(ImproperlyConfigured, match="'nope'"),
-    ):
-        locks.count()
 
 
 def test_making_a_lock_sends_no_request(alias_on):
@@ -306,14 +248,12 @@ def test_locks_do_not_use_the_pool_of_django_redis(alias_on, own_server, own_red
 @pytest.mark.parametrize(
     ("client", "address"),
     [
-        (redis.Redis(), "127.0.0.1:6379"),
         (redis.Redis(host="localhost", port=7000, db=3), "127.0.0.1:7000"),
-        (redis.Redis.from_url("redis://cache.example"), "cache.example:6379"),
         (redis.Redis(unix_socket_path="/run/redis"), "/run/redis"),
         (redis.sentinel.Sentinel([("127.0.0.1", 1)]).master_for("cache"), None),
         (redis.RedisCluster.__new__(redis.RedisCluster), None),
     ],
-    ids=["default", "localhost", "url", "unix socket", "sentinel", "cluster"],
+    ids=["tcp", "unix socket", "sentinel", "cluster"],
 )
 def test_the_address_of_a_server_comes_from_its_client(client, address):
     # It sends no request, so it makes no difference whether there is a server.
@@ -367,23 +307,4 @@ def test_tls_by_the_connection_class(alias_on):
         own = alias_on(url, connection_class=redis.SSLConnection, **certificates.shown)
         with own.lock("a") as lock:
             assert lock.owned()
-        assert asyncio.run(_ahold(own))
-
-
-if find_spec("redis.cache"):  # not in redis-py 5.0
-
-    def test_a_client_with_a_client_side_cache(alias_on, own_server, own_redis, monkeypatch):
-        config = import_module("redis.cache").CacheConfig()
-        proxy = (
-            redis.connection.CacheProxyConnection
-        )  # It requires a newer server than the tests have.
-        monkeypatch.setattr(proxy, "MIN_ALLOWED_VERSION", "6.0.0")
-        its_name = "valkey" if "valkey_version" in own_redis.info("server") else "redis"
-        monkeypatch.setattr(proxy, "DEFAULT_SERVER_NAME", its_name)
-        own = alias_on(own_server.url, protocol=3, cache_config=config)
-        with own.lock("a") as lock:
-            assert lock.owned()
-            waiter = start(_hold, own)
-            waiting(own, "a", 1)
-        assert waiter.result(60)
         assert asyncio.run(_ahold(own))

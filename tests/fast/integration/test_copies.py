@@ -104,14 +104,6 @@ def test_threads_that_share_a_copy_do_not_share_the_original(client, copied):
     lock.release()
 
 
-async def test_a_copy_of_a_lock_that_a_task_holds_is_not_held(copied):
-    async with locks.lock("a") as lock:
-        other = copied(lock)
-        with pytest.raises(LockNotOwnedError):
-            await other.arelease()
-        assert await lock.aowned()
-
-
 async def test_a_copy_of_an_async_lock(copied):
     async with redis.asyncio.Redis.from_url(os.environ["REDIS_URL"]) as client:
         async with AsyncLock(client, "a") as lock:
@@ -131,9 +123,10 @@ def test_a_copy_of_a_transaction(copied):
         with pytest.raises(IndexError):  # it was not entered
             other.__exit__(None, None, None)
         lock.assert_held()
-    with other as lock:
-        assert lock.owned()
-        assert lock.timeout == 7
+    for each in (other, pickle.loads(pickle.dumps(other))):  # noqa: S301  our own bytes
+        with each as lock:
+            assert lock.owned()
+            assert lock.timeout == 7
 
 
 def test_a_deep_copy_has_metadata_of_its_own():
@@ -157,12 +150,6 @@ def test_an_unheld_lock_pickles(make):
         assert not lock.owned()
 
 
-def test_a_transaction_pickles(db):
-    atomic = pickle.loads(pickle.dumps(locks.atomic("a")))  # noqa: S301  our own bytes
-    with atomic as lock:
-        assert lock.owned()
-
-
 def test_a_manager_pickles():
     manager = pickle.loads(pickle.dumps(locks.using("django_redis")))  # noqa: S301  our own bytes
     assert manager.alias == "django_redis"
@@ -180,12 +167,6 @@ def test_a_held_lock_does_not_pickle(make):
     pickle.dumps(lock)
 
 
-async def test_a_lock_that_a_task_holds_does_not_pickle():
-    async with locks.lock("a") as lock:
-        with pytest.raises(TypeError, match="while it is held"):
-            pickle.dumps(lock)
-
-
 async def test_a_lock_on_a_client_does_not_pickle(client):
     for make in ON_CLIENTS.values():
         with pytest.raises(TypeError, match=r"its client has connections.*cache alias"):
@@ -193,8 +174,3 @@ async def test_a_lock_on_a_client_does_not_pickle(client):
     async with redis.asyncio.Redis.from_url(os.environ["REDIS_URL"]) as async_client:
         with pytest.raises(TypeError, match="AsyncLock where it is used"):
             pickle.dumps(AsyncLock(async_client, "a"))
-
-
-def test_an_option_that_does_not_pickle_is_named_by_pickle():
-    with pytest.raises((pickle.PicklingError, AttributeError), match="lambda"):
-        pickle.dumps(locks.lock("a", on_lost=lambda lock: None))

