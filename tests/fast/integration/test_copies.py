@@ -72,26 +72,19 @@ def options_of(lock):
     return type(lock), state
 
 
-def test_a_copy_is_a_lock_with_the_same_options(make, copied):
-    lock = make(timeout=7, blocking_timeout=2, metadata={"by": ["x"]})
-    other = copied(lock)
-    assert options_of(other) == options_of(lock)
-    with other:
-        assert other.owned()
-        assert not lock.owned()
-
-
-def test_a_copy_of_a_held_lock_is_not_held(make, copied):
-    with make() as lock:
+def test_a_copy_of_a_held_lock_has_its_options_and_is_not_held(make, copied):
+    with make(timeout=7, blocking_timeout=2, metadata={"by": ["x"]}) as lock:
         other = copied(lock)
+        assert options_of(other) == options_of(lock)
         assert other.token is None
         assert not other.lost
-        assert not other.owned()
         for use in (other.release, other.assert_held, other.reacquire):
             with pytest.raises(LockNotOwnedError):
                 use()
         assert lock.owned()
-    assert not lock.locked()
+    with other:
+        assert other.owned()
+        assert not lock.owned()
 
 
 def test_threads_that_share_a_copy_do_not_share_the_original(client, copied):

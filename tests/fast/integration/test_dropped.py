@@ -75,10 +75,7 @@ def test_a_released_lock_does_not_warn():
             pass
 
     with no_warning():
-        lock = locks.lock("a")
-        with lock:
-            pass
-        del lock
+        locks.lock("a").__enter__().release()
         asyncio.run(use())
 
 

@@ -219,7 +219,6 @@ def test_a_request_can_wait():
         ("get", "/class/7/", 423),
         ("head", "/class/7/", 423),
         ("head", "/pay/7/", 409),
-        ("get", "/protected/7/", 405),
     ],
 )
 def test_the_method_of_a_request_decides_whether_it_needs_the_lock(client, method, url, status):
