@@ -220,3 +220,7 @@ def test_the_error_about_huge_metadata_is_short(metadata):
     with pytest.raises((TypeError, ValueError), match="metadata") as caught:
         locks.lock("a", metadata=metadata)
     assert len(str(caught.value)) < 2500
+
+
+def test_a_pattern_that_is_longer_than_any_name_matches_nothing():
+    assert locks.page(HUGE).total == 0

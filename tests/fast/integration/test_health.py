@@ -145,13 +145,14 @@ def test_the_worst_finding_is_the_status(found, worst):
 
 
 def test_no_server_is_a_finding(alias_on):
-    found = alias_on("redis://127.0.0.1:1/0", socket_timeout=5).health()
-    assert found.get("connection").status == "failed"
-    assert "Connection refused" in found.get("connection").summary
-    others = statuses(found)
-    del others["connection"]
-    assert others.pop("client") == "ok"
-    assert set(others.values()) == {"unknown"}
+    own = alias_on("redis://127.0.0.1:1/0", socket_timeout=5)
+    for found in (own.health(), asyncio.run(own.ahealth())):
+        assert found.get("connection").status == "failed"
+        assert "Connection refused" in found.get("connection").summary
+        others = statuses(found)
+        del others["connection"]
+        assert others.pop("client") == "ok"
+        assert set(others.values()) == {"unknown"}
 
 
 @pytest.mark.parametrize("user", ["", ":guess@"])
@@ -291,6 +292,13 @@ def test_a_server_without_a_blocking_read_has_a_remedy(alias_on):
         assert "BLPOP" in found.summary
         assert "BLPOP" in found.remedy
         assert own.count() == 0
+
+
+def test_a_server_without_scripts_is_not_a_missing_right(alias_on):
+    with Node(rename_command='EVAL ""') as server:
+        found = alias_on(server.url).health().get("scripts")
+    assert "EVAL" in found.summary
+    assert not found.facts
 
 
 def test_the_remedy_for_a_server_without_hello_works(alias_on):
