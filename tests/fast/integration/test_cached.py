@@ -188,18 +188,6 @@ def test_it_looks_like_the_function(values):
     assert pickle.loads(pickle.dumps(Shop(1).best))(7) == 1  # noqa: S301  our own
 
 
-def test_a_key_function_is_called_once_for_each_call(values):
-    made = []
-
-    def key(currency):
-        made.append(currency)
-        return f"rates:{currency}"
-
-    compute = locks.cached(key, timeout=60, stale=60, cache="values")(str.lower)
-    assert compute("EUR") == compute("EUR") == "eur"
-    assert made == ["EUR", "EUR"]
-
-
 def no_arguments():
     return 1
 
