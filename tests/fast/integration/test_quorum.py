@@ -1,7 +1,6 @@
 """Quorums: a majority of independent servers, some or most of which are unreachable."""
 
 import asyncio
-import contextlib
 import random
 import threading
 import time
@@ -14,16 +13,14 @@ from redis.exceptions import ConnectionError
 from django_redislock import LockError, LockLost, LockNotOwnedError, clock, locks
 from django_redislock.engine import protocol
 from django_redislock.engine.registry import add
-from django_redislock.engine.runners import _perform, run
+from django_redislock.engine.runners import _perform
 from django_redislock.lock_types import quorum as primitive
 from tests.lock_fixtures import CORE
 from tests.lock_tools import (
     acquisition_of,
-    commands,
     held_by_another_task,
     hold_of,
     interrupt_where,
-    lease_of,
     start,
     until,
     waiting,
@@ -56,14 +53,6 @@ def async_of_a_cluster_that_is_away():
     return redis.asyncio.RedisCluster(host="127.0.0.1", port=1)
 
 
-def test_the_error_names_the_holder_if_a_server_is_away(five):
-    with quorum():
-        five.kill(0)
-        with pytest.raises(LockError, match="held by") as caught, quorum(blocking_timeout=0.1):
-            pass
-        assert caught.value.holder == at(ALL[1]).holder
-
-
 # Without contention and faults
 
 
@@ -73,14 +62,11 @@ def test_it_is_held_at_every_server(five):
     assert lock.validity == 0
     assert lock.acquire(token="mine") is True
     assert holders(five) == ALL
-    infos = [at(alias) for alias in ALL]
-    assert {lock.token, *(info.token for info in infos)} == {"mine"}
-    assert {info.fence_token for info in infos} == {lock.fence_token}
-    assert {info.kind for info in infos} == {"quorum"}
-    assert [info.metadata for info in infos] == [{"job": 7}] * 5
+    for info in map(at, ALL):
+        assert (info.token, info.fence_token) == (lock.token, lock.fence_token)
+        assert (info.kind, info.metadata) == ("quorum", {"job": 7})
     assert lock.owned()
     assert lock.locked()
-    assert not lock.lost
     lock.assert_held()
     assert lock.extend(100) is True
     assert all(at(alias).ttl > 100 for alias in ALL)
@@ -90,23 +76,12 @@ def test_it_is_held_at_every_server(five):
     assert lock.reacquire() is True
     assert all(20 < at(alias).ttl <= 30 for alias in ALL)
     lock.release()
-    assert lock.token is lock.fence_token is None
-    assert lock.validity == 0
-    assert not lock.owned()
+    assert (lock.token, lock.fence_token, lock.validity) == (None, None, 0)
     assert not lock.locked()
     assert holders(five) == []
-    with pytest.raises(LockNotOwnedError):
-        lock.release()
-    with pytest.raises(LockNotOwnedError):
-        lock.assert_held()
-
-
-def test_as_a_decorator(five):
-    @locks.quorum("site:{site}", using=ALL, timeout=30)
-    def work(site):
-        return holders(five, f"site:{site}")
-
-    assert work(1) == work(site=2) == ALL
+    for use in (lock.release, lock.assert_held):
+        with pytest.raises(LockNotOwnedError):
+            use()
 
 
 def test_using_may_be_any_iterable_and_replaces_the_managers_alias(five):
@@ -118,8 +93,8 @@ def test_using_may_be_any_iterable_and_replaces_the_managers_alias(five):
 
 def test_it_stays_held_during_its_cooldown(five):
     began = time.monotonic()
-    with quorum(at_least_for=0.5, timeout=2.5):
-        pass
+    with quorum(at_least_for=0.5, timeout=0.1, auto_renewal=False) as lock:
+        assert lock.validity <= 0.5 * 0.99 - 0.002, "the drift is subtracted here too"
     assert not quorum(blocking=False).acquire()
     with quorum(blocking_timeout=10):
         assert time.monotonic() - began > 0.45
@@ -142,11 +117,6 @@ def test_validity_is_shorter_than_the_lease_and_follows_renewals(five, moving_cl
         assert 90 < lock.validity <= 100 * 0.99 - 0.002
 
 
-def test_clock_drift_is_subtracted_from_at_least_for_too(five):
-    with quorum(timeout=0.1, at_least_for=0.5, auto_renewal=False) as lock:
-        assert lock.validity <= 0.5 * 0.99 - 0.002
-
-
 # Losses
 
 
@@ -160,22 +130,14 @@ def test_a_loss_is_reported_once_and_only_without_a_majority(five, moving_clock)
     assert reported == []
     lock.assert_held()
     assert locks.using("q0").force_release("a") == 1
-    for _ in range(3):
+    moving_clock.forward(15)
+    rest = at("q2").expires_at, at("q4").expires_at
+    for _ in range(2):
         moving_clock.forward(15)
+    assert (at("q2").expires_at, at("q4").expires_at) == rest, "the rest is not renewed"
     assert lock.lost
     assert lock.validity == 0
     assert reported == [lock]
-    with pytest.raises(LockLost):
-        lock.release()
-
-
-def test_a_holder_that_lost_the_majority_does_not_renew_the_rest(five):
-    lock = quorum(timeout=2.5)
-    assert lock.acquire()
-    for alias in ("q1", "q2", "q3"):
-        assert locks.using(alias).force_release("a") == 1
-    wait_until(lambda: lock.lost)
-    assert start(use_once, 10).result(60)
     with pytest.raises(LockLost):
         lock.release()
 
@@ -191,7 +153,7 @@ def use_once(seconds, using=ALL):
 # Servers that are killed
 
 
-def test_it_works_without_two_of_five_servers(five, moving_clock):
+def test_it_works_without_two_of_five_servers(five, moving_clock, caplog):
     five.kill(*random.sample(range(5), 2))
     lock = quorum()
     with within(BOUND):
@@ -203,11 +165,14 @@ def test_it_works_without_two_of_five_servers(five, moving_clock):
     assert lock.owned()
     assert lock.locked()
     assert lock.extend(1)
-    with within(BOUND):
-        assert not quorum(blocking=False).acquire()
+    with within(BOUND), pytest.raises(LockError, match="held by"), quorum(blocking=False):
+        pass
     with within(BOUND):
         lock.release()
     assert holders(five) == []
+    with within(BOUND), quorum(blocking_timeout=60):
+        pass
+    assert "through an outage" not in caplog.text
     five.start(*five.away)
     with quorum():
         assert holders(five) == ALL
@@ -220,44 +185,33 @@ def cluster_away(five, settings):
     settings.REDISLOCK_PREFIX = "of the cluster"  # makes a new server object
 
 
-def test_it_works_without_an_unreachable_cluster_as_first_server(cluster_away):
-    async def use():
-        assert not await lock.alocked()
-        async with lock:
-            assert await lock.aowned()
-            assert await lock.alocked()
-            assert await lock.aextend(1) is True
-            assert not await quorum(using=WITH_A_CLUSTER, blocking=False).aacquire()
-
+async def test_it_works_without_an_unreachable_cluster_as_first_server(five, cluster_away):
     lock = quorum(using=WITH_A_CLUSTER)
-    asyncio.run(use())
-    assert not lock.locked()
+    async with lock:
+        assert await lock.aowned()
+        assert await lock.alocked()
+        assert await lock.aextend(1) is True
     with lock:
         assert lock.owned()
         assert lock.locked()
         assert lock.extend(1) is True
-        assert [at(alias).token for alias in WITH_A_CLUSTER[1:]] == [lock.token] * 2
         assert not quorum(using=WITH_A_CLUSTER, blocking=False).acquire()
-
-
-@pytest.mark.parametrize("using", [WITH_A_CLUSTER, WITH_A_CLUSTER[::-1]])
-def test_wrong_settings_do_not_count_as_an_unreachable_server(cluster_away, settings, using):
-    settings.REDISLOCK_ASYNC_CLIENT = None
-    lock = quorum(using=using)
-    for ask in (lock.aacquire, lock.alocked):
-        with pytest.raises(ImproperlyConfigured, match="REDISLOCK_ASYNC_CLIENT is not set"):
-            asyncio.run(ask())
-    settings.REDISLOCK_CLIENT = f"{__name__}.quorum"  # returns another type of object
-    settings.REDISLOCK_PREFIX = "of no client"
-    for ask in (lock.acquire, lock.locked):
-        with pytest.raises(ImproperlyConfigured, match="REDISLOCK_CLIENT must return a"):
-            ask()
-
-
-def test_without_a_majority_the_error_counts_an_unreachable_cluster(five, cluster_away):
     five.kill(1)
     with pytest.raises(ConnectionError, match="needs 2 of 3 servers, but 2 failed"):
-        quorum(using=WITH_A_CLUSTER).acquire()
+        await lock.aacquire()
+
+
+def test_wrong_settings_do_not_count_as_an_unreachable_server(cluster_away, settings):
+    with pytest.raises(ImproperlyConfigured, match="'nowhere'"):
+        quorum(using=["q0", "nowhere", "q2"]).acquire()
+    settings.REDISLOCK_ASYNC_CLIENT = None
+    with pytest.raises(ImproperlyConfigured, match="REDISLOCK_ASYNC_CLIENT is not set"):
+        asyncio.run(quorum(using=WITH_A_CLUSTER).aacquire())
+    settings.REDISLOCK_CLIENT = f"{__name__}.quorum"  # returns another type of object
+    settings.REDISLOCK_PREFIX = "of no client"
+    for ask in (quorum(using=WITH_A_CLUSTER).acquire, quorum(using=WITH_A_CLUSTER[::-1]).locked):
+        with pytest.raises(ImproperlyConfigured, match="REDISLOCK_CLIENT must return a"):
+            ask()
 
 
 def test_without_three_of_five_servers_it_is_refused_at_once(five):
@@ -293,29 +247,17 @@ def test_a_waiter_continues_on_the_next_server_if_its_server_dies(five):
     assert entered[0] > fence
 
 
-@pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
-def test_a_caller_with_a_limit_waits_for_a_majority_to_come_back(five, caplog, is_async):
-    def hold():
-        lock = quorum(blocking_timeout=60)
-        return asyncio.run(lock.aacquire()) if is_async else lock.acquire()
+def test_a_caller_with_a_limit_waits_for_a_majority_to_come_back(five, caplog):
+    async def hold():
+        async with quorum(blocking_timeout=60):
+            return True
 
     five.kill(0, 2, 3)
-    waiter = start(hold)
+    waiter = start(asyncio.run, hold())
     wait_until(lambda: "through an outage: name='a'" in caplog.text)
     five.start(2)
     assert waiter.result(60)
     assert caplog.text.count("through an outage") == 1
-    for alias in ALL[1:3]:
-        locks.using(alias).force_release("a")
-    locks.using(ALL[4]).force_release("a")
-
-
-def test_two_servers_of_five_that_are_away_delay_no_caller_with_a_limit(five, caplog):
-    five.kill(0, 3)
-    for _ in range(3):
-        with within(BOUND), quorum(blocking_timeout=60):
-            pass
-    assert "through an outage" not in caplog.text
 
 
 # Unresponsive servers
@@ -467,67 +409,36 @@ def raise_counter(five, number, *, days, name="a"):
 # Waiters
 
 
-def test_tasks_and_threads_acquire_in_order_of_arrival(five):
+def test_waiters_queue_at_one_server_and_acquire_in_order_of_arrival(five):
     entered = []
 
-    async def hold(number):
-        async with quorum(using=random.sample(ALL, 5)):
+    def hold(number):
+        with quorum():
             entered.append(number)
 
-    async def use():
-        async with quorum():
-            for number in range(0, 6, 2):
-                tasks.append(asyncio.create_task(hold(number)))
-                await until(lambda n=number: so_many(n + 1))
-                tasks.append(asyncio.wrap_future(start(asyncio.run, hold(number + 1))))
-                await until(lambda n=number: so_many(n + 2))
-        await asyncio.gather(*tasks)
-
-    async def so_many(count):
-        return (await locks.using("q0").aget("a")).waiters == count
-
-    tasks = []
-    asyncio.run(use())
-    assert entered == list(range(6))
-
-
-def test_a_waiter_blocks_only_on_the_first_server(five):
-    with quorum(), contextlib.ExitStack() as stack:
-        called = [stack.enter_context(commands(client)) for client in five.clients]
-        waiter = start(lambda: quorum().acquire(blocking_timeout=0.8))
-        waiting(locks.using("q0"), "a", 1)
+    with quorum():
+        waiters = []
+        for number in range(4):
+            waiters.append(start(hold, number))
+            waiting(locks.using("q0"), "a", number + 1)
         assert [at(alias).waiters for alias in ALL[1:]] == [0] * 4
-        assert waiter.result(60) is False
-    pops = [each["blpop"] for each in called]
-    assert 1 < pops[0] < 6
-    assert pops[1:] == [0] * 4
+    for each in waiters:
+        each.result(60)
+    assert entered == [0, 1, 2, 3]
 
 
 @pytest.mark.parametrize("taken", [("q2", "q3", "q4"), ("q0", "q2", "q4")])
 def test_a_minority_is_released_after_the_wait(five, taken):
     others = [alone(alias) for alias in taken]
     assert all(other.acquire() for other in others)
-    for wait in ({"blocking": False}, {"blocking_timeout": 0}, {"blocking_timeout": 0.5}):
-        with within(0.5 + BOUND):
-            assert quorum().acquire(**wait) is False
-        five_left = [bool(names) for names in five.left()]
-        assert five_left == [alias in taken for alias in ALL]
+    for seconds in (0, 0.5):
+        with within(seconds + BOUND):
+            assert quorum().acquire(blocking_timeout=seconds) is False
+        assert [bool(names) for names in five.left()] == [alias in taken for alias in ALL]
     waiter = start(use_once, 20)
     for other in others:
         other.release()
     assert waiter.result(60)
-
-
-def test_another_holder_with_a_minority_does_not_block(five):
-    others = [alone("q3"), alone("q4")]
-    assert all(other.acquire() for other in others)
-    with within(BOUND):
-        assert quorum().acquire(blocking_timeout=10) is True
-    assert holders(five) == ALL
-    for other in others:
-        other.release()
-    for alias in ALL[:3]:
-        assert locks.using(alias).force_release("a") == 1
 
 
 def test_rivals_with_a_minority_each_release_it_and_then_acquire(five):
@@ -544,41 +455,29 @@ def test_rivals_with_a_minority_each_release_it_and_then_acquire(five):
 # Cleanup after failures
 
 
-def test_cancellation_at_any_moment_leaves_nothing(five):
+async def test_cancellation_at_any_moment_leaves_nothing(five):
     async def hold(name):
         async with quorum(name, timeout=60):
             await asyncio.sleep(0)
 
-    async def cancelled(number):
-        task = asyncio.create_task(hold(f"n{number % 20}"))
+    async def cancelled(name):
+        task = asyncio.create_task(hold(name))
         await asyncio.sleep(random.uniform(0, 0.006))
-        for _ in range(random.randrange(4)):
-            await asyncio.sleep(0)
         task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
+        await asyncio.wait([task])
 
-    async def use():
-        for _ in range(3):
-            await hold("warm")
-        for start_at in range(0, 200, 4):
-            await asyncio.gather(*map(cancelled, range(start_at, start_at + 4)))
-        await until(five.has_none_left)
-
-    asyncio.run(use())
+    await hold("warm")
+    for number in range(50):
+        await asyncio.gather(*(cancelled(f"n{(4 * number + each) % 20}") for each in range(4)))
+    await until(five.has_none_left)
 
 
-def test_a_sync_quorum_that_would_block_the_event_loop_raises(five):
-    async def use():
-        with quorum():
-            pass
-        async with held_by_another_task(quorum()):
-            with pytest.raises(SynchronousOnlyOperation, match="'a'"):
-                quorum().acquire()
-            assert not [alias for alias in ALL if locks.using(alias).queue("a")]
-            assert quorum().acquire(blocking=False) is False
-
-    asyncio.run(use())
+async def test_a_sync_quorum_that_would_block_the_event_loop_raises(five):
+    async with held_by_another_task(quorum()):
+        with pytest.raises(SynchronousOnlyOperation, match="'a'"):
+            quorum().acquire()
+        assert not [alias for alias in ALL if locks.using(alias).queue("a")]
+        assert quorum().acquire(blocking=False) is False
 
 
 @pytest.mark.parametrize("place", ["add", "CompositeHold.begin"])
@@ -644,25 +543,14 @@ def test_a_minority_that_records_the_token_is_not_enough(five, monkeypatch):
     five.none_left()
 
 
-@pytest.mark.parametrize("blocking", [False, True])
-def test_the_error_reports_a_majority_that_cannot_record_the_token(five, settings, blocking):
+def test_the_error_reports_a_majority_that_cannot_record_the_token(five, settings):
     rules = ["on", "nopass", "~*", "+@all", "-persist"]
     for alias, server, client in zip(ALL, five.servers, five.clients, strict=True):
         client.execute_command("ACL", "SETUSER", "taker", *rules)
         settings.CACHES[alias]["LOCATION"] = f"redis://taker:any@127.0.0.1:{server.port}/0"
-    lock = quorum(blocking=blocking, blocking_timeout=BOUND if blocking else None)
     with within(BOUND), pytest.raises(ConnectionError, match="needs 3 of 5 servers, but 5 failed"):
-        lock.acquire()
+        quorum(blocking_timeout=BOUND).acquire()
     five.none_left()
-
-
-def test_a_lost_lease_records_no_token(five):
-    with quorum() as lock:
-        lease = lease_of(lock)
-        before = lease.fence_token
-        assert locks.using("q0").force_release("a") == 1
-        assert run(lease.server.client, protocol.raise_fence(lease, before + 1)) is False
-        assert lease.fence_token == before
 
 
 # Refused arguments and locks
@@ -672,32 +560,20 @@ def test_a_lost_lease_records_no_token(five):
     ("using", "error"),
     [
         ("q0", TypeError),
-        (b"q0", TypeError),
         (None, TypeError),
-        (3, TypeError),
         ([], ValueError),
         (["q0", 1, "q2"], TypeError),
-        (["q0", None, "q2"], TypeError),
         (["q0", "q1", "q0"], ValueError),
     ],
 )
-def test_invalid_aliases_are_refused(five, using, error):
+def test_invalid_aliases_are_refused(using, error):
     with pytest.raises(error, match="using"):
         locks.quorum("a", using=using)
 
 
-@pytest.mark.parametrize("using", [["q0"], ["q0", "q1"], ALL[:4]])
-def test_an_even_number_of_servers_or_a_single_one_warns(five, using):
+@pytest.mark.parametrize(("count", "needed"), [(1, 1), (2, 2), (4, 3)])
+def test_an_even_number_of_servers_or_a_single_one_warns_and_needs_a_majority(five, count, needed):
     with pytest.warns(RuntimeWarning, match="using"):
-        lock = locks.quorum("a", using=using)
-    with lock:
-        assert holders(five) == using
-
-
-@pytest.mark.parametrize("needs", [(2, 2), (4, 3)])
-def test_an_even_number_needs_more_than_half(five, needs):
-    count, needed = needs
-    with pytest.warns(RuntimeWarning):
         lock = quorum(using=ALL[:count])
     five.kill(*range(count - needed))
     with lock:
@@ -705,13 +581,6 @@ def test_an_even_number_needs_more_than_half(five, needs):
     five.kill(count - 1)
     with pytest.raises(ConnectionError, match=f"needs {needed} of {count}"):
         lock.acquire()
-
-
-def test_an_unknown_alias_is_named(five):
-    with pytest.raises(ImproperlyConfigured, match="'nowhere'"):
-        quorum(using=["q0", "nowhere", "q2"]).acquire()
-    with pytest.raises(ImproperlyConfigured, match="'nowhere'"):
-        asyncio.run(quorum(using=["nowhere", "q1", "q2"]).aacquire())
 
 
 def test_two_aliases_on_one_server_are_refused(five, settings):
@@ -722,15 +591,9 @@ def test_two_aliases_on_one_server_are_refused(five, settings):
             quorum(using=["q0", "q1", "twin"]).acquire()
 
 
-@pytest.mark.parametrize("aliases", [ALL[:3], ["q3"]])
-def test_a_lock_of_another_kind_is_refused(five, aliases):
-    mutexes = [locks.using(alias).lock("a", timeout=30) for alias in aliases]
-    assert all(mutex.acquire() for mutex in mutexes)
-    with within(BOUND), pytest.raises(LockError, match="mutex"):
+def test_a_lock_of_another_kind_is_refused(five):
+    with locks.using("q3").lock("a"), within(BOUND), pytest.raises(LockError, match="mutex"):
         quorum().acquire(blocking_timeout=5)
-    assert holders(five) == aliases
-    for mutex in mutexes:
-        mutex.release()
     with quorum(), pytest.raises(LockError, match="quorum"):
         locks.using("q1").lock("a").acquire(blocking=False)
 
