@@ -8,29 +8,19 @@ from redis.exceptions import TimeoutError
 
 from django_redislock.lua import ACQUIRE, RELEASE
 from tests.faults.proxy import Proxy, runs
-from tests.lock_tools import hanging, until
+from tests.lock_tools import hanging
+from tests.tools import wait_until
 
 LIMIT = 0.5
 """Time limit of `acquire(blocking_timeout=0.1)` for a reply."""
 
 
-@pytest.fixture
-def proxy(own_server):
-    with Proxy("127.0.0.1", own_server.port) as proxy:
-        yield proxy
-
-
 async def while_busy(proxy, script, asking):
     """Let the reply to the script arrive while the event loop is busy for too long."""
-
-    async def has_begun():
-        return delay.has_begun()
-
     delay = proxy.delay_reply(runs(script), 0.2)
     task = asyncio.create_task(asking)
-    await until(has_begun)
-    while not delay.is_done():
-        time.sleep(0.05)  # noqa: ASYNC251  it blocks the event loop
+    await asyncio.to_thread(wait_until, delay.has_begun)
+    wait_until(delay.is_done)  # it blocks the event loop
     time.sleep(2 * LIMIT)  # noqa: ASYNC251
     return await task
 
@@ -52,31 +42,27 @@ async def acquire_and_release(lock):
     ],
 )
 def test_a_reply_that_arrived_while_the_event_loop_was_busy_counts(
-    alias_on, own_server, proxy, options, wait, connected, script
+    alias_on, own_server, options, wait, connected, script
 ):
-    own = alias_on(proxy.through(own_server.url), **options)
-
-    async def use():
+    async def use(manager, proxy):
         if connected:
-            await own.acount()
-        lock = own.lock("a", timeout=30, blocking_timeout=wait)
+            await manager.acount()
+        lock = manager.lock("a", timeout=30, blocking_timeout=wait)
         assert await while_busy(proxy, script, acquire_and_release(lock))
 
-    own.count()
-    with own.lock("a"):  # the server knows the scripts
-        pass
-    asyncio.run(use())
+    with Proxy("127.0.0.1", own_server.port) as proxy:
+        manager = alias_on(proxy.through(own_server.url), **options)
+        with manager.lock("a"):  # the server knows the scripts
+            manager.count()
+        asyncio.run(use(manager, proxy))
 
 
-@pytest.mark.parametrize("limits", [{"blocking_timeout": 0.1}, {}], ids=["limit", "socket"])
 @pytest.mark.hurried
-def test_a_busy_event_loop_does_not_hide_that_redis_does_not_respond(alias_on, own_server, limits):
-    own = alias_on(own_server.url, socket_timeout=LIMIT)
-
+def test_a_busy_event_loop_does_not_hide_that_redis_does_not_respond(own_locks, own_server):
     async def use():
-        await own.acount()
+        await own_locks.acount()
         with hanging(own_server):
-            task = asyncio.create_task(own.lock("a").aacquire(**limits))
+            task = asyncio.create_task(own_locks.lock("a").aacquire(blocking_timeout=0.1))
             await asyncio.sleep(0.05)
             time.sleep(2 * LIMIT)  # noqa: ASYNC251
             with pytest.raises(TimeoutError):

@@ -38,12 +38,13 @@ def test_a_renewed_lease_counts_from_before_the_request(moving_clock, monkeypatc
 
 
 def test_a_shorter_lease_does_not_end_at_least_for():
-    lock = locks.lock("a", timeout=30, at_least_for=60)
+    lock = locks.lock("a", timeout=1, at_least_for=60)
     assert lock.acquire()
+    lock.reacquire()
     lock.extend(5, replace_ttl=True)
     assert locks.get("a").ttl > 50
     lock.release()
-    locks.force_release("a")
+    assert locks.force_release("a") == 1
 
 
 def test_a_forked_child_is_not_the_holder():

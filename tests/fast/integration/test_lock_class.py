@@ -7,6 +7,7 @@ import os
 import threading
 import time
 import weakref
+from functools import partial
 
 import pytest
 import redis
@@ -17,9 +18,7 @@ from django_redislock.backends import ClientServer
 from django_redislock.engine import queries
 from django_redislock.engine.runners import run
 from django_redislock.lock_types import Semaphore, base
-from django_redislock.testing import EmbeddedServer
 from tests.lock_tools import hold_of, start
-from tests.servers.processes import free_port
 from tests.tools import wait_until
 
 
@@ -78,21 +77,17 @@ def test_as_the_lock_class_of_a_client(client):
     assert not taken(client)
 
 
-async def test_the_client_is_passed_as_to_redis_py(client):
-    with Lock(redis=client, name="a", timeout=10) as lock:
-        assert lock.redis is client
-        assert lock.owned()
-    async with async_client() as client, AsyncLock(redis=client, name="a") as lock:
-        assert await lock.owned()
-
-
-def test_positional_arguments_are_those_of_redis_py(client):
+async def test_arguments_are_passed_as_to_redis_py(client):
     lock = Lock(client, "a", 10, 0.2, False, 3)
     assert (lock.timeout, lock.sleep, lock.blocking, lock.blocking_timeout) == (10, 0.2, False, 3)
     assert lock.redis is client
     assert lock.acquire(0.1, True, 5, b"mine")
     assert lock.token == "mine"
     lock.release()
+    with Lock(redis=client, name="a", timeout=10) as lock:
+        assert lock.redis is client
+    async with async_client() as client, AsyncLock(redis=client, name="a") as lock:
+        assert await lock.owned()
 
 
 @pytest.mark.parametrize("lock_class", [Lock, redis.lock.Lock], ids=["ours", "redis-py"])
@@ -108,20 +103,15 @@ def test_blocking_timeout_is_ignored_without_blocking_as_in_redis_py(client, loc
 
 def test_a_client_that_keeps_one_connection():
     client = redis.Redis.from_url(os.environ["REDIS_URL"], single_connection_client=True)
-    with client:
-        for _ in range(2):
-            client.script_flush()
-            with client.lock("a", timeout=10, lock_class=Lock) as lock:
-                assert lock.owned()
-                client.script_flush()
-                assert not client.lock("a", blocking_timeout=0.05, lock_class=Lock).acquire()
-                assert lock.extend(10)
-            assert not lock.locked()
-        with client.lock("a", lock_class=Lock), pytest.raises(LockError, match="in use as a"):
+    with client, client.lock("a", timeout=10, lock_class=Lock) as lock:
+        client.script_flush()
+        assert lock.owned()
+        assert not client.lock("a", blocking_timeout=0.05, lock_class=Lock).acquire()
+        with pytest.raises(LockError, match="in use as a"):
             Semaphore(lambda: ClientServer(client), "a", 3).acquire()
 
 
-def test_waiters_do_not_block_the_holder_on_a_single_connection(redis_server):
+def test_waiters_do_not_block_the_holder_on_a_single_connection():
     client = redis.Redis.from_url(os.environ["REDIS_URL"], single_connection_client=True)
 
     def use():
@@ -133,9 +123,8 @@ def test_waiters_do_not_block_the_holder_on_a_single_connection(redis_server):
             users = [start(use) for _ in range(6)]
             server = lock._server()
             wait_until(lambda: run(client, queries.get(server.keys, "a")).waiters == 6)
-            for _ in range(2):
-                before = hold_of(lock).deadline
-                wait_until(lambda before=before: hold_of(lock).deadline > before)
+            before = hold_of(lock).deadline
+            wait_until(lambda: hold_of(lock).deadline > before)
             assert not lock.lost
         assert all(user.result(60) for user in users)
 
@@ -155,58 +144,28 @@ def test_a_name_is_the_same_lock_with_any_client_encoding(encoding):
             assert not Lock(client, name, blocking=False).acquire()
 
 
-@pytest.fixture(scope="module")
-def cluster():
-    """The address of a Cluster with one server, which has all slots."""
-    with (
-        EmbeddedServer(cluster_enabled="yes", cluster_port=free_port()) as server,
-        redis.Redis.from_url(server.url, decode_responses=True) as client,
-    ):
-        client.execute_command("CLUSTER ADDSLOTSRANGE", 0, 16383)
-        wait_until(lambda: client.execute_command("CLUSTER INFO")["cluster_state"] == "ok")
-        yield server.url
-
-
-def test_a_cache_client_that_does_not_know_about_the_cluster(cluster, alias_on):
-    manager = alias_on(cluster)
-    names = [f"n:{number}" for number in range(20)]  # in many buckets and slots
-    with manager.lock_many(names):
-        assert manager.count() == len(names)
-        assert set(manager.get_many(names)) == set(names)
-        for pattern in (None, "n:*"):
-            page = manager.page(pattern)
-            assert (page.total, {info.name for info in page.infos}) == (len(names), set(names))
-        assert {info.name for info in manager.active()} == set(names)
-    assert manager.count() == 0
-
-
-def test_the_locks_of_a_manager_without_a_key_prefix(client, settings, alias_on, either_backend):
-    own = alias_on(os.environ["REDIS_URL"], backend=either_backend)
+def test_the_locks_of_a_manager_without_a_key_prefix(client, settings, alias_on):
+    own = alias_on(os.environ["REDIS_URL"])
     del settings.CACHES["own"]["KEY_PREFIX"]
     settings.CACHES = {**settings.CACHES}
     with client.lock("a", timeout=10, lock_class=Lock) as lock:
-        assert taken(client)
         assert own.get("a").token == lock.token
-        assert not own.lock("a", blocking=False).acquire()
         assert locks.get("a") is None
 
 
 # Errors
 
 
-MISUSES = {"release": (), "extend": (1,), "reacquire": ()}
-
-
-@pytest.mark.parametrize("misuse", MISUSES)
-def test_misuse_raises_the_errors_of_redis_py(client, misuse):
+@pytest.mark.parametrize("method", ["release", "extend", "reacquire"])
+def test_misuse_raises_the_errors_of_redis_py(client, method):
     lock = Lock(client, "a")
-    with pytest.raises(redis.exceptions.LockError, match=f"Cannot {misuse} lock 'a'"):
-        getattr(lock, misuse)(*MISUSES[misuse])
+    misuse = partial(lock.extend, 1) if method == "extend" else getattr(lock, method)
+    with pytest.raises(redis.exceptions.LockError, match=f"Cannot {method} lock 'a'"):
+        misuse()
     assert lock.acquire()
     client.flushdb()
-    message = f"Cannot {misuse} lock 'a': it was lost"
-    with pytest.raises(redis.exceptions.LockNotOwnedError, match=message):
-        getattr(lock, misuse)(*MISUSES[misuse])
+    with pytest.raises(redis.exceptions.LockNotOwnedError, match="'a': it was lost"):
+        misuse()
 
 
 def test_raise_on_release_error_can_be_turned_off(client, caplog):
@@ -226,10 +185,8 @@ def test_raise_on_release_error_can_be_turned_off(client, caplog):
 @pytest.mark.parametrize(
     ("arguments", "error"),
     [
-        ({"timeout": 0}, ValueError),
         ({"sleep": -1}, ValueError),
         ({"sleep": "long"}, TypeError),
-        ({"thread_local": 1}, TypeError),
         ({"raise_on_release_error": None}, TypeError),
         ({"thread_local": False, "on_lost": "abort"}, ValueError),
         ({"thread_local": False, "release_on_commit": True}, ValueError),
@@ -344,9 +301,9 @@ async def test_an_async_lock_needs_async_with():
 
         @AsyncLock(client, "a:{n}")
         async def work(n):
-            return await client.keys("{redislock}:lock:a:*")
+            return len(await client.keys("{redislock}:lock:a:1"))
 
-        assert len(await work(1)) == 1
+        assert await work(1) == 1
 
 
 async def test_async_methods_with_a_sync_client_are_an_error(client):

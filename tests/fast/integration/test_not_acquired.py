@@ -61,22 +61,20 @@ async def test_an_async_block_that_does_not_run(make):
             pytest.fail("the block ran")
 
 
-def test_a_decorated_function_that_does_not_run(make):
+async def test_a_decorated_function_that_does_not_run(make):
     @make(blocking=False)
     def work():
         pytest.fail("the function ran")
 
-    with in_the_way(make), pytest.raises(LockNotAcquired):
-        work()
-
-
-async def test_a_decorated_coroutine_function_that_does_not_run(make):
     @make(blocking=False)
-    async def work():
+    async def awork():
         pytest.fail("the function ran")
 
-    with in_the_way(make), pytest.raises(LockNotAcquired):
-        await work()
+    with in_the_way(make):
+        with pytest.raises(LockNotAcquired):
+            work()
+        with pytest.raises(LockNotAcquired):
+            await awork()
 
 
 async def test_a_block_of_a_lock_on_a_client_that_does_not_run():
@@ -103,13 +101,12 @@ def test_a_loss_is_none():
     assert not isinstance(caught.value, LockNotAcquired)
 
 
-def test_misuse_is_none():
-    with locks.lock("a"), pytest.raises(LockError) as waits_for_itself, locks.lock("a"):
+@pytest.mark.parametrize("other", [locks.lock("a"), locks.semaphore("a", 2)])
+def test_misuse_is_none(other):
+    """The caller would wait for itself, or uses the name for another lock type."""
+    with locks.lock("a"), pytest.raises(LockError) as caught, other:
         pytest.fail("the block ran")
-    with locks.lock("a"), pytest.raises(LockError) as other_type, locks.semaphore("a", 2):
-        pytest.fail("the block ran")
-    assert not isinstance(waits_for_itself.value, LockNotAcquired)
-    assert not isinstance(other_type.value, LockNotAcquired)
+    assert not isinstance(caught.value, LockNotAcquired)
 
 
 def test_a_call_that_meets_another_instance():
@@ -120,6 +117,5 @@ def test_a_call_that_meets_another_instance():
     with conflict(sync, 1) as other, pytest.raises(LockNotAcquired) as caught:
         sync(1)
     assert isinstance(caught.value, AlreadyRunning)
-    assert caught.value.name == other.name
-    assert caught.value.task_id == other.task_id
+    assert (caught.value.name, caught.value.task_id) == (other.name, other.task_id)
     assert 0 < caught.value.expires_in <= 30

@@ -16,10 +16,8 @@ from redis.exceptions import (
     ResponseError,
 )
 
-from django_redislock import LockError, LockLost
-from django_redislock.engine.outages import is_outage, outage_pause
-from django_redislock.engine.timing import HEARTBEAT_SECONDS, OUTAGE_PAUSE_SECONDS
-from tests.faults.proxy import Proxy
+from django_redislock import LockLost
+from django_redislock.engine.outages import is_outage
 from tests.lock_tools import free, start, waiting, within
 from tests.tools import wait_until
 
@@ -83,18 +81,14 @@ def without_replicas(server, client):
     client.config_set("min-replicas-to-write", 0)
 
 
-OUTAGES = pytest.mark.parametrize("outage", [stopped, read_only, without_replicas])
-
 # Sync and async code decide by the same flow.
-OUTAGES_OF_A_MODE = pytest.mark.parametrize(
+OUTAGES = pytest.mark.parametrize(
     ("mode", "outage"), [("sync", stopped), ("async", read_only), ("sync", without_replicas)]
 )
 
 
 @OUTAGES
-@pytest.mark.parametrize(
-    ("mode", "limit"), [("sync", LONG), ("async", None)], ids=["with a limit", "without"]
-)
+@pytest.mark.parametrize("limit", [LONG, None], ids=["with a limit", "without"])
 def test_a_waiter_acquires_after_an_outage(
     own_locks, own_server, own_redis, logged, mode, outage, limit
 ):
@@ -114,7 +108,7 @@ def test_a_waiter_acquires_after_an_outage(
     assert message.startswith(f"{EVENT}: name='a' waiters=1 error=")
 
 
-@OUTAGES_OF_A_MODE
+@OUTAGES
 def test_a_call_with_a_limit_may_begin_in_an_outage(
     own_locks, own_server, own_redis, logged, mode, outage
 ):
@@ -128,7 +122,7 @@ def test_a_call_with_a_limit_may_begin_in_an_outage(
     free(own_locks, "a")
 
 
-@OUTAGES_OF_A_MODE
+@OUTAGES
 @pytest.mark.parametrize("options", [{}, {"blocking": False}], ids=["no limit", "not blocking"])
 def test_other_calls_that_begin_in_an_outage_fail_at_once(
     own_locks, own_server, own_redis, logged, mode, outage, options
@@ -138,7 +132,7 @@ def test_other_calls_that_begin_in_an_outage_fail_at_once(
     assert logged() == []
 
 
-@pytest.mark.parametrize(("mode", "outage"), [("sync", stopped), ("async", read_only)])
+@OUTAGES
 def test_the_last_error_is_raised_when_the_time_is_over(
     own_locks, own_server, own_redis, mode, outage
 ):
@@ -205,11 +199,6 @@ def test_a_full_server_and_a_wrong_database_are_errors_at_once(alias_on, own_ser
         wrong.lock("a", blocking_timeout=LONG).acquire()
 
 
-def test_another_lock_type_is_an_error_at_once(own_locks):
-    with own_locks.lock("a", timeout=LONG), within(20), pytest.raises(LockError):
-        own_locks.semaphore("a", 2, blocking_timeout=LONG).acquire()
-
-
 REPLIES = {
     "LOADING Redis is loading the dataset in memory": True,
     "READONLY You can't write against a read only replica.": True,
@@ -244,81 +233,34 @@ def test_an_error_reply_is_an_outage_only_if_it_passes(redis_server, reply):
     assert is_outage(caught.value) is REPLIES[reply]
 
 
-def test_the_pauses_grow_and_are_limited():
-    shortest, longest = OUTAGE_PAUSE_SECONDS
-    pauses = [outage_pause(failures) for failures in range(1, 3000)]
-    assert all(shortest <= each <= longest for each in pauses)
-    assert longest == HEARTBEAT_SECONDS
-    assert pauses[0] == shortest
-    assert min(pauses[10:]) >= longest / 2
-
-
 # Places, and what was granted in the meantime
 
 
-@pytest.fixture
-def cut_off(alias_on, own_server):
-    """Locks behind a proxy, the proxy, and the same locks without it."""
-    with Proxy("127.0.0.1", own_server.port) as proxy:
-        yield (
-            alias_on(proxy.through(own_server.url), alias="proxied"),
-            proxy,
-            alias_on(own_server.url),
-        )
-
-
-@contextmanager
-def connections_refused(proxy):
-    proxy.refuse()
-    proxy.cut()
-    yield
-    proxy.accept()
-
-
-@pytest.mark.parametrize(
-    ("mode", "forgotten"),
-    [("threads", False), ("tasks", True)],
-    ids=["the queue is kept", "it is lost"],
-)
-def test_waiters_keep_their_order(cut_off, own_redis, logged, mode, forgotten):
-    own, proxy, direct = cut_off
+@pytest.mark.parametrize("is_forgotten", [False, True], ids=["the queue is kept", "it is lost"])
+def test_waiters_keep_their_order(alias_on, own_server, own_redis, logged, proxied, is_forgotten):
+    own, proxy = proxied
+    direct = alias_on(own_server.url, alias="direct")
     entered = []
-
-    def cut():
-        with connections_refused(proxy):
-            wait_until(logged)
-            if forgotten:
-                wait_until(lambda: not own_redis.keys("*:queue:a"))
-        waiting(direct, "a", 20)
-        direct.force_release("a")
 
     def enter(number):
         with own.lock("a", timeout=LONG, blocking_timeout=LONG):
             entered.append(number)
 
-    async def aenter(number):
-        async with own.lock("a", timeout=LONG, blocking_timeout=LONG):
-            entered.append(number)
-
-    async def enter_all():
-        tasks = []
-        for number in range(20):
-            tasks.append(asyncio.create_task(aenter(number)))
-            await asyncio.to_thread(waiting, direct, "a", number + 1)
-        await asyncio.to_thread(cut)
-        await asyncio.gather(*tasks)
-
     assert direct.lock("a", timeout=LONG).acquire()
-    if mode == "tasks":
-        asyncio.run(enter_all())
-    else:
-        threads = []
-        for number in range(20):
-            threads.append(start(enter, number))
-            waiting(direct, "a", number + 1)
-        cut()
-        for each in threads:
-            each.result(60)
+    threads = []
+    for number in range(20):
+        threads.append(start(enter, number))
+        waiting(direct, "a", number + 1)
+    proxy.refuse()
+    proxy.cut()
+    wait_until(logged)
+    if is_forgotten:
+        wait_until(lambda: not own_redis.keys("*:queue:a"))
+    proxy.accept()
+    waiting(direct, "a", 20)
+    direct.force_release("a")
+    for each in threads:
+        each.result(60)
     assert entered == sorted(entered)
     assert len(logged()) == 1
 

@@ -25,12 +25,6 @@ def test_a_queue_lock_is_not_renewed_and_its_expiry_not_logged(queue_lock, caplo
     assert NAME not in caplog.text
 
 
-def test_a_lease_is_set_to_a_shorter_time(queue_lock):
-    assert queue_lock.acquire(60)
-    assert queue_lock.set_lease(5)
-    assert locks.get(NAME).ttl <= 5
-
-
 def test_a_lock_of_another_type_refuses_a_queue_lock(queue_lock):
     with locks.semaphore(NAME, 2):
         assert not queue_lock.acquire(60)
@@ -40,6 +34,8 @@ def test_a_lock_of_another_type_refuses_a_queue_lock(queue_lock):
 
 def test_a_lock_takes_over_a_queue_lock(queue_lock):
     assert queue_lock.acquire(60)
+    assert queue_lock.set_lease(5)
+    assert locks.get(NAME).ttl <= 5
     fence = locks.get(NAME).fence_token
     lock = locks.lock(NAME, blocking=False)
     assert not lock.acquire()

@@ -9,7 +9,7 @@ from redis.asyncio.retry import Retry as AsyncRetry
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from django_redislock import AsyncLock, Lock, clock
+from django_redislock import Lock, clock
 from django_redislock.engine import protocol
 from django_redislock.engine.runners import arun, run
 from django_redislock.keys import Keys
@@ -60,25 +60,6 @@ def test_an_acquisition_a_renewal_and_a_release(proxy, client):
     assert not lock.locked()
 
 
-def async_client(proxy):
-    errors = [redis.ConnectionError]  # redis-py 5 retries on no others by default
-    retry = AsyncRetry(NoBackoff(), 1)
-    return redis.asyncio.Redis.from_url(proxy.url, retry=retry, retry_on_error=errors)
-
-
-def test_a_release_in_async_too(proxy):
-    async def use():
-        async with async_client(proxy) as client:
-            lock = AsyncLock(client, "a", timeout=30)
-            assert await lock.acquire()
-            lost = proxy.drop_reply(runs(RELEASE))
-            await lock.release()
-            assert lost.is_done()
-            assert not await lock.locked()
-
-    asyncio.run(use())
-
-
 @pytest.fixture
 def granted(client):
     """Return the keys of a lock, and the future of its waiter."""
@@ -116,7 +97,9 @@ def test_a_forced_release_is_not_repeated_in_async(proxy, granted, idle):
     """The connection is idle, or new."""
 
     async def force():
-        async with async_client(proxy) as client:
+        errors = [redis.ConnectionError]  # redis-py 5 retries on no others by default
+        retry = {"retry": AsyncRetry(NoBackoff(), 1), "retry_on_error": errors}
+        async with redis.asyncio.Redis.from_url(proxy.url, **retry) as client:
             if idle:
                 await client.ping()
             lost = proxy.drop_reply(runs(FORCE))

@@ -117,15 +117,10 @@ def test_the_handler_answers_a_lock_that_was_not_acquired():
 
 
 @pytest.mark.usefixtures("handler")
-def test_the_handler_answers_a_task_that_runs_already():
+def test_the_handler_answers_conflicts_and_leaves_other_exceptions_to_the_framework():
     response = Fails.as_view(error=AlreadyRunning("sync", expires_in=3600))(requests.post("/"))
-    assert response.status_code == 409
-    assert response["Retry-After"] == "60"
+    assert (response.status_code, response["Retry-After"]) == (409, "60")
     assert "sync" not in str(response.data)
-
-
-@pytest.mark.usefixtures("handler")
-def test_the_handler_leaves_other_exceptions_to_the_framework():
     assert Fails.as_view(error=NotFound())(requests.post("/")).status_code == 404
     # The work is done, so this is no refusal.
     with pytest.raises(LockLost):

@@ -3,9 +3,7 @@
 import asyncio
 import gc
 import signal
-import sys
 import threading
-import time
 from contextlib import suppress
 from itertools import count
 
@@ -58,30 +56,15 @@ def use(client):
     lock.release()
 
 
-def test_all_requests_of_a_thread_share_one_connection(client):
+def test_a_thread_has_one_connection_which_is_replaced_if_the_server_closes_it(
+    client, redis_server
+):
     before = client_id(client)
     use(client)
     assert client_id(client) == before
-
-
-def test_an_idle_connection_that_the_server_closed_is_replaced(client, redis_server):
-    before = client_id(client)
     redis_server.client_kill_filter(_id=before)
     use(client)
     assert client_id(client) > before
-
-
-class PoolOfTheProject(redis.ConnectionPool):
-    def make_connection(self):
-        return super().make_connection()
-
-
-def test_a_pool_that_counts_its_connections_makes_any_number_for_locks(own_server, own_redis):
-    pool = PoolOfTheProject.from_url(own_server.url, max_connections=2)
-    with redis.Redis(connection_pool=pool) as client:
-        for _ in range(4):
-            assert call(client, PING) == [b"PONG"]
-            own_redis.client_kill_filter(_type="normal", skipme=True)
 
 
 def test_a_connection_whose_reply_did_not_arrive_in_time_is_closed(own_server):
@@ -92,13 +75,12 @@ def test_a_connection_whose_reply_did_not_arrive_in_time_is_closed(own_server):
         assert call(client, PING) == [b"PONG"]
 
 
-@pytest.mark.parametrize("limit", [0.3, 0])
-def test_connecting_takes_no_longer_than_the_limit(own_server, limit):
+def test_connecting_takes_no_longer_than_the_limit(own_server):
     with Proxy("127.0.0.1", own_server.port) as proxy:
         proxy.freeze()
         with redis.Redis.from_url(proxy.through(own_server.url)) as client:
             with within(4), pytest.raises(TimeoutError):
-                call(client, PING, limit)
+                call(client, PING, 0.3)
             proxy.thaw()
             assert call(client, PING) == [b"PONG"]
 
@@ -145,27 +127,6 @@ def test_threads_use_no_more_connections_than_the_setting_allows(own_server, own
     assert own_redis.info("clients")["connected_clients"] <= 3 + 1
 
 
-def test_threads_that_use_locks_first_at_the_same_time_share_connections(
-    alias_on, own_server, own_redis
-):
-    begin = threading.Barrier(100)
-    before = own_redis.info("stats")["total_connections_received"]
-
-    def use_first(manager):
-        begin.wait()
-        return manager.count()
-
-    interval = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    try:
-        manager = alias_on(own_server.url, max_connections=3)
-        for each in [start(use_first, manager) for _ in range(100)]:
-            assert each.result(60) == 0
-    finally:
-        sys.setswitchinterval(interval)
-    assert own_redis.info("stats")["total_connections_received"] - before <= 3
-
-
 # Interrupts
 
 
@@ -186,8 +147,8 @@ def test_an_interrupt_at_any_step_leaves_the_connection_to_others(client):
 
 
 def test_an_interrupt_while_connecting_leaves_the_connection_to_others(own_server):
-    pool = redis.ConnectionPool.from_url(own_server.url, max_connections=1)
-    thread, before = threading.get_ident(), signal.signal(signal.SIGUSR1, interrupt)
+    thread = threading.get_ident()
+    before = signal.signal(signal.SIGUSR1, signal.default_int_handler)
 
     def strike():
         wait_until(handshake.has_begun)
@@ -204,10 +165,6 @@ def test_an_interrupt_while_connecting_leaves_the_connection_to_others(own_serve
                 assert call(client, PING, 60) == [b"PONG"]
         finally:
             signal.signal(signal.SIGUSR1, before)
-
-
-def interrupt(number, frame):
-    raise KeyboardInterrupt
 
 
 # Tasks of an event loop
@@ -267,11 +224,9 @@ async def test_calls_without_a_reply_in_time_do_not_disturb_later_ones(own_serve
         async with redis.asyncio.Redis.from_url(proxy.through(own_server.url)) as client:
             await acall(client, PING)
             proxy.freeze()
-            began = time.monotonic()
             late = [acall(client, [("ECHO", "late")], 0.2) for _ in range(10)]
             outcomes = await asyncio.gather(*late, return_exceptions=True)
             assert all(isinstance(each, TimeoutError) for each in outcomes)
-            assert time.monotonic() - began < 20
             proxy.thaw()
             assert await acall(client, [("ECHO", "next")], 30) == [b"next"]
 
@@ -315,15 +270,11 @@ def test_a_client_that_is_garbage_leaves_no_connection(own_server, own_redis, mo
 
 
 async def test_a_call_that_blocks_does_not_delay_others(own_redis, own_async):
+    async def has_blocked():
+        return own_redis.info("clients")["blocked_clients"] == 1
+
     blocking = asyncio.create_task(acall(own_async, [("BLPOP", "nothing", 30)], 60))
-    await until(has_blocked(own_redis))
+    await until(has_blocked)
     assert await acall(own_async, PING, 5) == [b"PONG"]
     own_redis.rpush("nothing", "something")
     assert await blocking == [[b"nothing", b"something"]]
-
-
-def has_blocked(own_redis):
-    async def is_blocked():
-        return own_redis.info("clients")["blocked_clients"] == 1
-
-    return is_blocked
