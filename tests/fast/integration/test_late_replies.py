@@ -36,7 +36,6 @@ async def acquire_and_release(lock):
     ("options", "wait", "connected", "script"),
     [
         ({}, 0.1, True, ACQUIRE),
-        ({}, 0.1, False, ACQUIRE),
         ({"socket_timeout": LIMIT}, None, True, RELEASE),
         ({"socket_timeout": LIMIT}, None, False, ACQUIRE),
     ],

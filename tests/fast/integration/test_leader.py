@@ -5,7 +5,6 @@ import copy
 import itertools
 import pickle
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -17,7 +16,7 @@ from redis.exceptions import ConnectionError
 from django_redislock import LockNotAcquired, locks
 from django_redislock.testing import alose, held_elsewhere
 from tests.lock_tools import awaiting, start, waiting, within
-from tests.tools import ROOT, wait_until
+from tests.tools import Child, wait_until
 
 SECONDS = 60
 """A wait that only a bug can exceed."""
@@ -185,17 +184,6 @@ def test_a_term_can_end_itself_by_release():
     terms.close()
 
 
-async def test_a_term_can_end_itself_by_release_in_async_code():
-    terms = locks.aleader("poller")
-    term = await anext(terms)
-    assert await term.wait(0) is False
-    wait = asyncio.create_task(term.wait(SECONDS))
-    await term.arelease()
-    assert await wait is True
-    assert term.lost
-    await terms.aclose()
-
-
 def test_wait_returns_early_when_the_leader_is_deposed():
     heard = []
     terms = locks.leader("poller", timeout=1.5, on_lost=heard.append)
@@ -215,11 +203,15 @@ def test_wait_returns_early_when_the_leader_is_deposed():
 async def test_wait_returns_early_in_async_code():
     terms = locks.aleader("poller", timeout=30)
     term = await anext(terms)
+    assert await term.wait(0) is False
     wait = asyncio.create_task(term.wait(SECONDS))
     await alose("poller")
     assert await wait is True
     again = await anext(terms)
-    assert await again.wait(0) is False
+    wait = asyncio.create_task(again.wait(SECONDS))
+    await again.arelease()
+    assert await wait is True
+    assert again.lost
     await terms.aclose()
 
 
@@ -343,7 +335,7 @@ def test_sigterm_ends_the_wait_of_a_candidate():
         assert not locks.queue("poller")
 
 
-def test_the_end_of_a_loop_leaves_the_handler_to_the_others():
+async def test_the_end_of_a_loop_leaves_the_handler_to_the_others():
     first, second = locks.leader("first"), locks.leader("second")
     next(first)
     next(second)
@@ -352,9 +344,6 @@ def test_the_end_of_a_loop_leaves_the_handler_to_the_others():
         signal.raise_signal(signal.SIGTERM)
     second.close()
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
-
-
-async def test_the_end_of_a_loop_leaves_the_handler_to_the_others_in_async_code():
     first, second = locks.aleader("first"), locks.aleader("second")
     await anext(first)
     await anext(second)
@@ -386,46 +375,31 @@ async def test_a_handler_that_you_add_to_the_event_loop_stays_in_place():
 
 
 LEAVES_A_LOOP = """
-import os, signal, sys, threading, django
-os.environ["DJANGO_SETTINGS_MODULE"] = "tests.settings"
-django.setup()
+import signal, threading
 from django_redislock import locks
 from django_redislock.leader import Term
 
 release = Term.release
 
 def release_during_sigterm(term):
-    if term.name == "poller":
-        signal.raise_signal(signal.SIGTERM)
+    signal.raise_signal(signal.SIGTERM)
     release(term)
-    print(term.name, "released", flush=True)
+    say(f"{term.name} released")
 
 Term.release = release_during_sigterm
-
-def lead():
-    for _ in locks.leader("poller"):
+for _ in locks.leader("outer"):
+    for _ in locks.leader("inner"):
         break
     threading.Event().wait()
-
-if "inside-another" in sys.argv:
-    for _ in locks.leader("other"):
-        lead()
-lead()
 """
 
 
-@pytest.mark.parametrize(
-    ("where", "status", "released"),
-    [
-        ("alone", -signal.SIGTERM, "poller released\n"),
-        ("inside-another", 143, "poller released\nother released\n"),
-    ],
-)
-def test_sigterm_while_a_loop_is_left_ends_the_process_afterwards(where, status, released):
+def test_sigterm_while_a_loop_is_left_ends_the_process_afterwards():
     """Python ignores the exceptions of the finalizer that steps down."""
-    command = [sys.executable, "-c", LEAVES_A_LOOP, where]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=SECONDS)
-    assert (done.returncode, done.stdout) == (status, released), done.stderr
+    with Child(LEAVES_A_LOOP) as child:
+        child.expect("inner released")
+        child.expect("outer released")
+        assert child.wait() == 143
     assert not list(locks.active())
 
 
@@ -440,12 +414,10 @@ def closed_in_wait(step):
     """Close a loop where Python may run a signal handler while the body waits. Return whether the
     wait has so many steps."""
     terms = locks.leader("poller")
-    term, passed = next(terms), 0
+    term, steps = next(terms), itertools.count(1)
 
     def strike(frame, event, about):
-        nonlocal passed
-        passed += 1
-        if passed == step:
+        if next(steps) == step:
             sys.setprofile(None)
             terms.close()
 
@@ -453,7 +425,7 @@ def closed_in_wait(step):
     term.wait(0.001)
     sys.setprofile(None)
     terms.close()
-    return passed >= step
+    return next(steps) > step
 
 
 def test_other_threads_leave_signals_alone():

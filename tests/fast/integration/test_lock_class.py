@@ -4,7 +4,6 @@ import asyncio
 import gc
 import inspect
 import os
-import threading
 import time
 import weakref
 from functools import partial
@@ -14,10 +13,9 @@ import redis
 import redis.asyncio
 
 from django_redislock import AsyncLock, Lock, LockError, LockLost, LockNotOwnedError, locks
-from django_redislock.backends import ClientServer
 from django_redislock.engine import queries
 from django_redislock.engine.runners import run
-from django_redislock.lock_types import Semaphore, base
+from django_redislock.lock_types import base
 from tests.lock_tools import hold_of, start
 from tests.tools import wait_until
 
@@ -99,16 +97,6 @@ def test_blocking_timeout_is_ignored_without_blocking_as_in_redis_py(client, loc
         assert not other.acquire(blocking_timeout=30)
         assert not lock_class(client, "a").acquire(blocking=False, blocking_timeout=30)
         assert time.monotonic() - began < 10
-
-
-def test_a_client_that_keeps_one_connection():
-    client = redis.Redis.from_url(os.environ["REDIS_URL"], single_connection_client=True)
-    with client, client.lock("a", timeout=10, lock_class=Lock) as lock:
-        client.script_flush()
-        assert lock.owned()
-        assert not client.lock("a", blocking_timeout=0.05, lock_class=Lock).acquire()
-        with pytest.raises(LockError, match="in use as a"):
-            Semaphore(lambda: ClientServer(client), "a", 3).acquire()
 
 
 def test_waiters_do_not_block_the_holder_on_a_single_connection():
@@ -235,19 +223,6 @@ def test_a_failed_acquisition_does_not_affect_another_thread(client, monkeypatch
         lock.acquire()
     assert lock.owned()
     lock.release()
-
-
-def test_one_renewal_for_all_clients_over_one_pool(client):
-    def renewals():
-        return {each for each in threading.enumerate() if each.name == "redislock-renewal"}
-
-    before = renewals()
-    held = [Lock(redis.Redis(connection_pool=client.connection_pool), f"n{n}") for n in range(20)]
-    for lock in held:
-        assert lock.acquire()
-    assert len(renewals() - before) == 1
-    for lock in held:
-        lock.release()
 
 
 def test_a_refused_acquisition_keeps_no_client_alive(client):

@@ -3,7 +3,6 @@
 import pytest
 
 from django_redislock import LockLost, LockManager, locks
-from django_redislock.lua import ACQUIRE, RELEASE
 from django_redislock.signals import lock_force_released
 from tests.lock_tools import listening
 from tests.tools import wait_until
@@ -91,22 +90,6 @@ def test_a_failing_receiver_does_not_prevent_a_forced_release(hold):
     hold("a")
     with listening(lock_force_released, fail):
         assert locks.force_release("a") == 1
-
-
-def test_a_lock_between_two_holders_is_shown_as_waiting(redis_server):
-    keys = locks._keys.of("a")
-    lock = locks.lock("a", auto_renewal=False)
-    assert lock.acquire()
-    asked = ("a", "next", "mutex 1 1 30000 2000 60000 inbox 1 1 ", "{}", 0)
-    assert redis_server.eval(ACQUIRE.source, 6, *keys.all, *asked) == 0
-    assert locks.get("a").state == "held"
-    lock.extend(0.05, replace_ttl=True)
-    wait_until(lambda: not locks.get("a").holders)
-    info = locks.get("a")
-    assert (info.state, info.waiters, info.first, info.token) == ("waiting", 1, None, None)
-    with pytest.raises(LockLost):
-        lock.release()
-    assert redis_server.eval(RELEASE.source, 6, *keys.all, "a", "next", 0, 0, "", 0) == 0
 
 
 def test_the_default_alias():

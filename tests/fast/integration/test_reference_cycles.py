@@ -10,7 +10,7 @@ from weakref import ref
 import pytest
 from redis.exceptions import ConnectionError, ResponseError, TimeoutError
 
-from django_redislock import LockError, locks
+from django_redislock import LockError
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
 
@@ -88,34 +88,3 @@ def test_a_dropped_lock_object_does_not_keep_its_thread_from_the_lock(own_locks,
     del lock
     own_server.start()
     assert own_locks.lock("a", blocking=False).acquire()
-
-
-def test_a_refused_call_does_not_keep_the_lock_object():
-    lock = locks.lock("a", timeout=30)
-    fail(lock.release)
-    fail(lock.extend, 10)
-    known = ref(lock)
-    del lock
-    assert known() is None
-
-
-def test_a_failed_block_does_not_keep_the_lock_object(make, own_server):
-    def use():
-        lock = make("lock_many")
-        known.append(ref(lock))
-        with lock:
-            own_server.stop()
-
-    known = []
-    fail(use)
-    assert known[0]() is None
-
-
-def test_an_error_reply_does_not_keep_the_lock_object(make, own_redis):
-    """An error that Redis replies with is first a value, and then raised."""
-    lock = make("lock")
-    own_redis.config_set("maxmemory", 1)
-    fail(lock.acquire)
-    known = ref(lock)
-    del lock
-    assert known() is None

@@ -1,8 +1,6 @@
 """Leases are renewed while their holders live, and a loss is reported."""
 
-import _thread
 import asyncio
-import gc
 import math
 import re
 import sys
@@ -16,24 +14,20 @@ from itertools import count
 import pytest
 import redis
 
-from django_redislock import Lock, LockLost, clock, locks
-from django_redislock.engine import protocol, queries, renewer
+from django_redislock import LockLost, clock, locks
+from django_redislock.engine import protocol, renewer
 from django_redislock.engine.registry import should_renew
 from django_redislock.engine.renewer import thread_renewer
 from django_redislock.engine.runners import run
-from django_redislock.engine.timing import MIN_RENEWAL_RETRY_SECONDS
-from django_redislock.keys import Keys
 from django_redislock.lock_types import Mutex
 from django_redislock.lock_types.lease_flows import extend_lease
 from django_redislock.lua import RENEW
 from django_redislock.signals import lock_lost
-from tests.faults.proxy import Proxy, runs
+from tests.faults.proxy import runs
 from tests.lock_tools import (
     arenewed,
-    awaiting,
     commands,
     cut_connections,
-    free,
     hanging,
     interrupt_at,
     lease_of,
@@ -196,30 +190,6 @@ def test_a_longer_lease_does_not_delay_the_notice_of_a_loss(moving_clock, option
         lock.release()
 
 
-def test_no_renewal_starts_in_a_loop_that_closes(caplog):
-    gc.collect()  # tasks of other tests
-    caplog.clear()
-
-    async def use(inside, leave):
-        async with locks.lock("a"):
-            inside.set()
-            await leave.wait()
-
-    async def contend():
-        inside, leave = asyncio.Event(), asyncio.Event()
-        tasks = [asyncio.create_task(use(inside, leave)) for _ in range(2)]
-        await inside.wait()
-        await awaiting(locks, "a", 1)
-        leave.set()
-        await asyncio.gather(*tasks)
-        # The loop waits for its executor after it has cancelled all tasks.
-        asyncio.get_running_loop().run_in_executor(None, time.sleep, 3 * MIN_RENEWAL_RETRY_SECONDS)
-
-    asyncio.run(contend())
-    gc.collect()
-    assert "Task was destroyed" not in caplog.text
-
-
 def test_a_round_that_fails_does_not_stop_renewal(monkeypatch, caplog):
     with locks.lock("a", timeout=1.5) as lock:
         with monkeypatch.context() as patch:
@@ -287,32 +257,21 @@ def test_a_lock_whose_thread_ended_is_left_to_expire(heard, moving_clock):
     assert locks.force_release("a") == 1
 
 
-def test_a_lock_whose_thread_was_not_started_by_threading_is_not_renewed_after_its_end():
-    lock, held, may_end = locks.lock("a", timeout=1.5), threading.Event(), threading.Event()
-
-    def hold():
-        assert lock.acquire()
-        held.set()
-        may_end.wait()
-
-    _thread.start_new_thread(hold, ())
-    held.wait(60)
-    renewed(locks, "a")
-    may_end.set()
-    free(locks, "a")
-    assert lock.lost
+def send_without_a_reply(lease, seconds, *, replace):
+    flow = extend_lease(lease, seconds, replace=replace)
+    next(flow)
+    yield
+    with pytest.raises(ConnectionError):
+        flow.throw(ConnectionError("reply lost"))
+    yield
 
 
 def test_an_extension_without_a_reply_counts_if_it_shortens_the_lease():
     with locks.lock("a", timeout=30, auto_renewal=False) as lock:
         lease = lease_of(lock)
         for replace, left in ((False, 30), (True, 2)):
-            flow = extend_lease(lease, 2, replace=replace)
-            next(flow)
-            assert left - 1 < lease.deadline - clock.now() <= left
-            with pytest.raises(ConnectionError):
-                flow.throw(ConnectionError("reply lost"))
-            assert left - 1 < lease.deadline - clock.now() <= left
+            for _ in send_without_a_reply(lease, 2, replace=replace):
+                assert left - 1 < lease.deadline - clock.now() <= left
 
 
 def test_requests_without_a_reply_may_shorten_the_lease_later(moving_clock):
@@ -320,14 +279,10 @@ def test_requests_without_a_reply_may_shorten_the_lease_later(moving_clock):
     with locks.lock("a", timeout=30, auto_renewal=False) as lock:
         lease = lease_of(lock)
         for seconds in (2, 5):
-            flow = extend_lease(lease, seconds, replace=True)
-            next(flow)
-            with pytest.raises(ConnectionError):
-                flow.throw(ConnectionError("reply lost"))
-        for learns in (lambda: lease.apply_renewal(clock.now(), 30), lambda: lock.extend(30)):
-            learns()
-            assert 1 < lease.deadline - clock.now() <= 2
-
+            list(send_without_a_reply(lease, seconds, replace=True))
+        lease.apply_renewal(clock.now(), 30)
+        lock.extend(30)
+        assert 1 < lease.deadline - clock.now() <= 2
         moving_clock.pass_time(61)
         lease.apply_renewal(clock.now(), 30)
         assert lease.deadline - clock.now() > 2
@@ -399,29 +354,6 @@ def test_a_lock_is_acquired_without_renewal_if_no_thread_can_be_started(own_lock
     assert own_locks.get("a") is None
 
 
-def test_a_waiter_gets_its_full_lease_if_no_thread_can_be_started(own_server, own_redis):
-    """The renewal would confirm the grant, which otherwise expires after two seconds."""
-    with (
-        redis.Redis.from_url(own_server.url) as first,
-        redis.Redis.from_url(own_server.url) as other,
-    ):
-        holder, waiter = Lock(first, "a", timeout=30), Lock(other, "a", timeout=30)
-        ready = threading.Event()
-
-        def hold():
-            with holder:
-                ready.set()
-                wait_until(lambda: own_redis.info("clients")["blocked_clients"])
-
-        held = start(hold)
-        assert ready.wait(60)
-        with no_new_threads():
-            assert waiter.acquire()
-        held.result(60)
-        assert run(other, queries.get(Keys("redislock"), "a")).ttl > 25
-        waiter.release()
-
-
 def test_each_lock_object_of_the_hold_reports_the_loss_once(moving_clock):
     reported = []
     options = {"timeout": 30, "reentrant": True, "on_lost": reported.append}
@@ -440,11 +372,6 @@ def test_each_lock_object_of_the_hold_reports_the_loss_once(moving_clock):
     assert len(reported) == 3
 
 
-@pytest.fixture
-def soon_idle(monkeypatch):
-    monkeypatch.setattr(renewer, "RENEWER_IDLE_SECONDS", 0.05)
-
-
 def ends(book):
     wait_until(lambda: book._worker is None)
 
@@ -459,7 +386,8 @@ def test_an_idle_renewer_does_not_end_before_its_leases(own_locks, monkeypatch):
     ends(book)
 
 
-def test_a_renewer_that_is_woken_as_it_ends_continues(own_locks, soon_idle):
+def test_a_renewer_that_is_woken_as_it_ends_continues(own_locks, monkeypatch):
+    monkeypatch.setattr(renewer, "RENEWER_IDLE_SECONDS", 0.05)
     with own_locks.lock("a", timeout=1.5):
         book = thread_renewer(own_locks._server())
         thread = book._worker
@@ -473,8 +401,9 @@ def test_a_renewer_that_is_woken_as_it_ends_continues(own_locks, soon_idle):
     with own_locks.lock("a", timeout=1.5):
         renewed(own_locks, "a")
     ends(book)
-    thread.join(60)
-    assert not thread.is_alive()
+    known = weakref.ref(book)
+    del book
+    wait_until(lambda: known() is None)  # its thread may still be ending
 
 
 def test_an_interrupt_while_it_is_woken_does_not_stop_the_renewer(own_locks):
@@ -490,37 +419,27 @@ def test_an_interrupt_while_it_is_woken_does_not_stop_the_renewer(own_locks):
         assert step > 2
 
 
-def test_an_idle_renewer_is_forgotten(own_locks, soon_idle):
-    with own_locks.lock("a", timeout=1.5):
-        book = thread_renewer(own_locks._server())
-    ends(book)
-    gone = weakref.ref(book)
-    del book
-    wait_until(lambda: gone() is None)  # its thread may still be ending
+def test_a_grant_survives_a_short_outage(proxied, caplog):
+    own, proxy = proxied
+    holder, waiter = own.lock("a"), own.lock("a", timeout=30)
+    assert holder.acquire()
+    acquired, may_end = threading.Event(), threading.Event()
 
+    def hold():
+        with waiter:
+            acquired.set()
+            assert may_end.wait(30)
+            waiter.assert_held()
 
-def test_a_grant_survives_a_short_outage(own_server, alias_on, caplog):
-    with Proxy("127.0.0.1", own_server.port) as proxy:
-        own = alias_on(proxy.through(own_server.url))
-        holder, waiter = own.lock("a"), own.lock("a", timeout=30)
-        assert holder.acquire()
-        acquired, may_end = threading.Event(), threading.Event()
-
-        def hold():
-            with waiter:
-                acquired.set()
-                assert may_end.wait(30)
-                waiter.assert_held()
-
-        held = start(hold)
-        waiting(own, "a", 1)
-        holder.release()
-        assert acquired.wait(10)
-        proxy.refuse()
-        proxy.cut()
-        # Of the one that confirms the grant, which lasts two seconds until then.
-        wait_until(lambda: caplog.text.count("Renewal failed") > 1)
-        proxy.accept()
-        wait_until(lambda: not own.get("a").unconfirmed)
-        may_end.set()
-        held.result(10)
+    held = start(hold)
+    waiting(own, "a", 1)
+    holder.release()
+    assert acquired.wait(10)
+    proxy.refuse()
+    proxy.cut()
+    # Of the one that confirms the grant, which lasts two seconds until then.
+    wait_until(lambda: caplog.text.count("Renewal failed") > 1)
+    proxy.accept()
+    wait_until(lambda: not own.get("a").unconfirmed)
+    may_end.set()
+    held.result(10)

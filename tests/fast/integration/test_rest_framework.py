@@ -2,7 +2,6 @@
 
 import pytest
 from django.test import override_settings
-from django.urls import path
 from django.utils.decorators import method_decorator
 
 from django_redislock import AlreadyRunning, LockLost, locks
@@ -60,9 +59,6 @@ class WithLock(APIView):
             return Response({"paid": 1})
 
 
-urlpatterns = [path("pay/<int:pk>/", pay)]
-
-
 @pytest.mark.parametrize(
     "view",
     [pay, guarded_outside, Payments.as_view({"post": "update"})],
@@ -76,16 +72,6 @@ def test_a_second_request_is_refused(view):
         assert int(response["Retry-After"]) > 20
         assert view(requests.post("/"), pk=8).status_code == 200
     assert_nothing_held()
-
-
-@pytest.mark.urls(__name__)
-def test_the_answer_has_the_format_of_the_api(client):
-    with held_elsewhere("pay:7"):
-        response = client.post("/pay/7/", headers={"Accept": "application/json"})
-    assert response["Content-Type"] == "application/json"
-    assert response.json() == {
-        "detail": "This request is already being processed. Try again later."
-    }
 
 
 def test_a_guard_of_a_handler_comes_after_authentication(django_user_model):

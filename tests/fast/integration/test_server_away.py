@@ -5,12 +5,9 @@ import asyncio
 import pytest
 from redis.exceptions import ConnectionError, ResponseError
 
-from django_redislock import LockLost, clock, locks
-from django_redislock.engine import protocol, renewer
-from django_redislock.engine.operations import Wait
-from django_redislock.engine.runners import _perform
-from tests.lock_tools import acquisition_of, lease_of, start, waiting
-from tests.tools import wait_until
+from django_redislock import LockLost, locks
+from django_redislock.engine import renewer
+from tests.lock_tools import lease_of, start, waiting
 
 
 def test_a_lock_is_lost_at_the_end_of_its_lease_if_the_server_is_unreachable(
@@ -143,31 +140,3 @@ def test_a_full_server_serves_holders_and_refuses_new_clients(own_locks, own_red
     assert own_locks.force_release("c") == 1
     lock.release()
     assert own_locks.count() == 0
-
-
-def test_a_server_that_refuses_writes_lists_the_locks(own_locks, own_redis):
-    gone = own_locks.lock("gone", timeout=0.1, auto_renewal=False)
-    with own_locks.lock("a", timeout=60):
-        assert gone.acquire()
-        wait_until(lambda: not gone.locked())
-        own_redis.config_set("min-replicas-to-write", 1)
-        assert [info.name for info in own_locks.active()] == ["a"]
-        assert own_locks.count() == own_locks.page().total == 1
-        assert own_locks.history() == ()
-        own_redis.config_set("min-replicas-to-write", 0)
-        [event] = own_locks.history()
-        assert (event.name, event.outcome) == ("gone", "expired")
-
-
-@pytest.mark.hurried
-def test_the_last_request_of_a_wait_has_a_short_timeout(hold, moving_clock):
-    hold("a")
-    lock = locks.lock("a")
-    client, flow = lock._server().client, acquisition_of(lock, clock.now() + 1).flow()
-    request = flow.send(_perform(client, next(flow)))  # after it joined an inbox
-    assert isinstance(flow.send(_perform(client, request)), Wait)
-    moving_clock.pass_time(2)
-    last = flow.send(None)
-    assert last.limit == protocol.FINAL_REPLY_TIMEOUT_SECONDS
-    with pytest.raises(StopIteration):
-        flow.send(_perform(client, last))

@@ -39,17 +39,6 @@ def move(clocked, client, seconds):
     wait_until(lambda: abs(client.time()[0] - expected) < HOUR / 2)
 
 
-def test_a_waiter_acquires_after_a_cooldown_although_the_clock_was_set_back(clocked, client):
-    lock, other = Lock(client, "a", timeout=5, at_least_for=1), Lock(client, "a", timeout=5)
-    assert lock.acquire()
-    waits = start(lambda: other.acquire(blocking_timeout=20))
-    wait_until(lambda: client.exists(KEYS.of("a").queue))
-    lock.release()
-    move(clocked, client, -HOUR)
-    assert waits.result(60) is True
-    run(client, protocol.force_release(KEYS.of("a"), None))
-
-
 def test_a_waiter_that_died_does_not_block_a_lock_when_the_clock_is_set_back(clocked, client):
     """It counts as alive for an hour, and gets one grant, which is short."""
     keys = KEYS.of("a")

@@ -6,7 +6,7 @@ import random
 import signal
 import threading
 import time
-from collections import Counter, defaultdict
+from collections import defaultdict
 from functools import partial
 from weakref import WeakKeyDictionary
 
@@ -14,7 +14,7 @@ import pytest
 from django.db import transaction
 from redis.exceptions import ConnectionError
 
-from django_redislock import Lock, LockError, LockLost, locks, signals
+from django_redislock import LockError, LockLost, locks, signals
 from django_redislock.engine import timing
 from django_redislock.lock_types import QueueLock
 from tests.lock_tools import afree, free, listening, start, waiting
@@ -137,12 +137,6 @@ def test_lock_many_sends_one_signal_for_all_names(heard):
         assert (facts["name"], facts["kind"], facts["fence_token"]) == ("a, b", "mutex", None)
 
 
-def test_a_lock_on_a_client_has_no_alias(heard, redis_server):
-    with redis_server.lock("a", lock_class=Lock):
-        pass
-    assert [facts["using"] for facts in heard.facts] == ["", ""]
-
-
 def test_a_quorum_sends_one_signal_for_all_servers(three_servers, heard):
     with locks.quorum("a", three_servers) as lock:
         fence = lock.fence_token
@@ -178,11 +172,10 @@ def test_a_lock_of_another_kind_fails(heard, hold):
 
 def test_an_interrupted_wait_sends_failed_and_leaves_nothing(heard):
     def interrupt():
-        wait_until(lambda: heard.names == ["waiting"])
+        wait_until(lambda: "waiting" in heard.names)
         signal.pthread_kill(main, signal.SIGUSR1)
 
     assert start(locks.lock("a").acquire).result(60)
-    heard.clear()
     main, before = threading.get_ident(), signal.signal(signal.SIGUSR1, signal.default_int_handler)
     try:
         interrupted = start(interrupt)
@@ -191,23 +184,13 @@ def test_an_interrupted_wait_sends_failed_and_leaves_nothing(heard):
         interrupted.result(60)
     finally:
         signal.signal(signal.SIGUSR1, before)
-    assert heard.names == ["waiting", "failed"]
+    assert heard.names == ["acquired", "waiting", "failed"]
     assert isinstance(heard.facts[-1]["error"], KeyboardInterrupt)
     assert locks.get("a").waiters == 0
     locks.force_release("a")
 
 
 # Failing receivers
-
-
-def test_an_interrupt_in_a_listener_leaves_the_queue(hold):
-    def interrupt(**about):
-        raise KeyboardInterrupt
-
-    hold("a")
-    with listening(signals.lock_waiting, interrupt), pytest.raises(KeyboardInterrupt):
-        start(locks.lock("a").acquire).result(60)
-    assert locks.get("a").waiters == 0
 
 
 @pytest.mark.parametrize("colour", ["sync", "async"])
@@ -224,9 +207,12 @@ def test_an_interrupt_in_a_receiver_releases_the_lock(heard, colour):
     lock = locks.lock("a", timeout=60)
     with listening(signals.lock_acquired, interrupt), pytest.raises(Stop):
         asyncio.run(aacquire()) if colour == "async" else lock.acquire()
-    assert lock.token is None
     free(locks, "a")
     assert heard.names == ["acquired", "released"]
+    with locks.lock("a"), listening(signals.lock_waiting, interrupt):
+        with pytest.raises(Stop):
+            start(lock.acquire).result(60)
+        assert locks.get("a").waiters == 0
 
 
 class Stop(BaseException):
@@ -333,31 +319,25 @@ def test_data_for_an_acquisition_is_freed_with_the_lock():
 def test_each_signalled_begin_has_an_end(heard):
     """Use threads with short waits, tasks that are cancelled at any moment, and operators."""
 
-    def thread(seed):
-        chance = random.Random(seed)
+    def thread():
         for _ in range(40):
-            lock = locks.lock(chance.choice("ab"), blocking_timeout=chance.choice([0, 0.01, 1]))
+            lock = locks.lock(random.choice("ab"), blocking_timeout=random.choice([0, 0.01, 1]))
             with contextlib.suppress(LockError), lock:
-                time.sleep(chance.uniform(0, 0.004))
+                time.sleep(random.uniform(0, 0.004))
 
-    async def use_once(chance):
+    async def use_once():
         with contextlib.suppress(LockError):
-            async with locks.lock(chance.choice("ab"), blocking_timeout=1):
-                await asyncio.sleep(chance.uniform(0, 0.004))
+            async with locks.lock(random.choice("ab"), blocking_timeout=1):
+                await asyncio.sleep(random.uniform(0, 0.004))
 
-    async def tasks(seed):
-        chance = random.Random(seed)
+    async def tasks():
         for _ in range(40):
-            task = asyncio.create_task(use_once(chance))
-            await asyncio.sleep(chance.uniform(0, 0.01))
+            task = asyncio.create_task(use_once())
+            await asyncio.sleep(random.uniform(0, 0.01))
             task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
+            await asyncio.wait([task])
 
-    seed = random.randrange(10**6)
-    print(f"seed {seed}")
-    working = [start(thread, seed + number) for number in range(3)]
-    working.append(start(lambda: asyncio.run(tasks(seed))))
+    working = [*(start(thread) for _ in range(3)), start(lambda: asyncio.run(tasks()))]
     while not all(each.done() for each in working):
         time.sleep(0.02)
         locks.force_release("a")
@@ -365,7 +345,6 @@ def test_each_signalled_begin_has_an_end(heard):
         each.result()
 
     stories = heard.by_acquisition()
-    print(Counter(map(tuple, stories)))
     for names in stories:
         assert not names[1:] or names[0] in ("waiting", "acquired"), names
         assert len(ENDS.intersection(names)) == 1, names

@@ -80,17 +80,6 @@ def test_a_loss_before_the_commit_is_reported_at_once():
 
 
 @pytest.mark.django_db
-def test_in_a_test_case_it_is_released_as_commit_callbacks_are_run(
-    django_capture_on_commit_callbacks,
-):
-    with django_capture_on_commit_callbacks(execute=True), transaction.atomic():
-        with locks.lock("a", release_on_commit=True):
-            pass
-        assert is_held()
-    assert not is_held()
-
-
-@pytest.mark.django_db
 def test_the_transaction_of_a_test_case_does_not_count(warnings):
     with locks.lock("a", release_on_commit=True):
         pass

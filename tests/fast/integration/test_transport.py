@@ -13,8 +13,8 @@ from redis.backoff import NoBackoff
 from redis.exceptions import TimeoutError
 from redis.retry import Retry
 
-from django_redislock import AsyncLock, Lock
-from django_redislock.engine import renewer, thread_transport, transport
+from django_redislock import Lock
+from django_redislock.engine import thread_transport, transport
 from django_redislock.engine.transport import acall, call
 from testproject.settings import redis_database
 from tests.faults.proxy import Proxy
@@ -229,44 +229,6 @@ async def test_calls_without_a_reply_in_time_do_not_disturb_later_ones(own_serve
             assert all(isinstance(each, TimeoutError) for each in outcomes)
             proxy.thaw()
             assert await acall(client, [("ECHO", "next")], 30) == [b"next"]
-
-
-def test_locks_are_released_when_all_tasks_of_a_loop_are_cancelled(own_server, own_redis):
-    async def hold(name, client):
-        async with AsyncLock(client, name, timeout=60):
-            inside.append(name)
-            await asyncio.sleep(60)
-
-    async def use():
-        client = redis.asyncio.Redis.from_url(own_server.url)
-        tasks.extend(asyncio.create_task(hold(f"a{number}", client)) for number in range(20))
-        await until(all_inside)
-
-    async def all_inside():
-        return len(inside) == len(tasks)
-
-    inside, tasks = [], []
-    asyncio.run(use())
-    assert own_redis.keys("*:lock:*") == []
-
-
-def test_a_client_that_is_garbage_leaves_no_connection(own_server, own_redis, monkeypatch):
-    async def no_connection():
-        gc.collect()
-        return own_redis.info("clients")["connected_clients"] == 1
-
-    monkeypatch.setattr(renewer, "RENEWER_IDLE_SECONDS", 0.1)
-
-    async def use():
-        for _ in range(5):
-            client = redis.asyncio.Redis.from_url(own_server.url)
-            async with AsyncLock(client, "a", timeout=60, auto_renewal=False):
-                pass
-            await client.aclose()
-            del client
-        await until(no_connection)
-
-    asyncio.run(use())
 
 
 async def test_a_call_that_blocks_does_not_delay_others(own_redis, own_async):

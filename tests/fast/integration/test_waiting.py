@@ -67,24 +67,6 @@ def test_the_tasks_of_an_event_loop_share_three_connections(alias_on, own_server
     assert most <= 4
 
 
-def test_many_threads_wait_with_a_small_pool(alias_on, own_server):
-    manager = alias_on(own_server.url, max_connections=4)
-    inside = []
-
-    def acquire():
-        with manager.lock("a", timeout=2) as lock:
-            inside.append(lock.fence_token)
-            assert not lock.lost
-
-    with manager.lock("a"):
-        threads = [start(acquire) for _ in range(100)]
-        waiting(manager, "a", 100)
-    for thread in threads:
-        thread.result(60)
-    assert inside == sorted(inside)
-    assert len(inside) == 100
-
-
 def test_a_grant_that_is_lost_is_found_by_a_heartbeat(redis_server):
     keys = locks._keys.of("a")
     holder, waiter = locks.lock("a"), locks.lock("a")
