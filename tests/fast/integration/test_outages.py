@@ -109,27 +109,20 @@ def test_a_waiter_acquires_after_an_outage(
 
 
 @OUTAGES
-def test_a_call_with_a_limit_may_begin_in_an_outage(
+def test_only_a_call_with_a_limit_may_begin_in_an_outage(
     own_locks, own_server, own_redis, logged, mode, outage
 ):
+    lock = own_locks.lock("a", timeout=LONG)
     with outage(own_server, own_redis):
-        waiter = start(
-            partial(acquire, mode, own_locks.lock("a", timeout=LONG, blocking_timeout=LONG))
-        )
+        for options in ({}, {"blocking": False}):
+            with within(20), pytest.raises(RedisError):
+                acquire(mode, lock, **options)
+        assert logged() == []
+        waiter = start(partial(acquire, mode, lock, blocking_timeout=LONG))
         wait_until(lambda: logged() or waiter.done())
     assert waiter.result(60)
     assert len(logged()) == 1
     free(own_locks, "a")
-
-
-@OUTAGES
-@pytest.mark.parametrize("options", [{}, {"blocking": False}], ids=["no limit", "not blocking"])
-def test_other_calls_that_begin_in_an_outage_fail_at_once(
-    own_locks, own_server, own_redis, logged, mode, outage, options
-):
-    with outage(own_server, own_redis), within(20), pytest.raises(RedisError):
-        acquire(mode, own_locks.lock("a", **options))
-    assert logged() == []
 
 
 @OUTAGES

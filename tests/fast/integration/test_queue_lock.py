@@ -25,6 +25,14 @@ def test_a_queue_lock_is_not_renewed_and_its_expiry_not_logged(queue_lock, caplo
     assert NAME not in caplog.text
 
 
+def test_only_a_hold_of_the_same_type_is_taken_over(queue_lock):
+    assert not queue_lock.take_over("gone", 30)
+    assert locks.get(NAME) is None
+    with locks.semaphore(NAME, 2):
+        assert not queue_lock.acquire(60)
+        assert not queue_lock.take_over("gone", 60)
+
+
 def test_a_lock_takes_over_a_queue_lock(queue_lock):
     assert queue_lock.acquire(60)
     assert queue_lock.set_lease(5)

@@ -10,12 +10,14 @@ from django.core.exceptions import ImproperlyConfigured, SynchronousOnlyOperatio
 from redis.exceptions import ConnectionError
 
 from django_redislock import LockError, LockLost, LockNotOwnedError, locks
-from django_redislock.engine.runners import _perform
+from django_redislock.engine import protocol
+from django_redislock.engine.runners import _perform, run
 from django_redislock.lock_types import quorum as primitive
 from tests.lock_fixtures import CORE
 from tests.lock_tools import (
     acquisition_of,
     held_by_another_task,
+    lease_of,
     start,
     until,
     waiting,
@@ -142,7 +144,7 @@ def use_once(seconds, using=ALL):
 
 
 def test_it_works_without_two_of_five_servers(five, moving_clock, caplog):
-    five.kill(*random.sample(range(5), 2))
+    five.kill(0, random.choice([1, 2, 3, 4]))
     lock = quorum()
     with within(BOUND):
         assert lock.acquire()
@@ -502,6 +504,15 @@ def test_the_error_reports_a_majority_that_cannot_record_the_token(five, setting
     with within(BOUND), pytest.raises(ConnectionError, match="needs 3 of 5 servers, but 5 failed"):
         quorum(blocking_timeout=BOUND).acquire()
     five.none_left()
+
+
+def test_a_lost_lease_records_no_token(five):
+    with quorum() as lock:
+        lease = lease_of(lock)
+        before = lease.fence_token
+        assert locks.using("q0").force_release("a") == 1
+        assert run(lease.server.client, protocol.raise_fence(lease, before + 1)) is False
+        assert lease.fence_token == before
 
 
 # Refused arguments and locks

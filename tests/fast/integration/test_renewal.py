@@ -18,13 +18,14 @@ from django_redislock import LockLost, clock, locks
 from django_redislock.engine import protocol, renewer
 from django_redislock.engine.registry import should_renew
 from django_redislock.engine.renewer import thread_renewer
-from django_redislock.engine.runners import run
+from django_redislock.engine.runners import _perform, run
 from django_redislock.lock_types import Mutex
 from django_redislock.lock_types.lease_flows import extend_lease
 from django_redislock.lua import RENEW
 from django_redislock.signals import lock_lost
 from tests.faults.proxy import runs
 from tests.lock_tools import (
+    acquisition_of,
     arenewed,
     commands,
     cut_connections,
@@ -352,6 +353,37 @@ def test_a_lock_is_acquired_without_renewal_if_no_thread_can_be_started(own_lock
         renewed(own_locks, "a")
     lock.release()
     assert own_locks.get("a") is None
+
+
+def test_a_waiter_gets_its_full_lease_if_no_thread_can_be_started(own_locks, alias_on, own_server):
+    """The renewal would confirm the grant, which otherwise expires after two seconds."""
+    waiter = alias_on(own_server.url, alias="other").lock("a", timeout=30)
+    ready = threading.Event()
+
+    def hold():
+        with own_locks.lock("a"):
+            ready.set()
+            waiting(own_locks, "a", 1)
+
+    held = start(hold)
+    assert ready.wait(60)
+    with no_new_threads():
+        assert waiter.acquire()
+    held.result(60)
+    assert own_locks.get("a").ttl > 25
+    waiter.release()
+
+
+def test_a_reply_after_an_interrupt_in_another_thread_releases_the_lock():
+    lock = locks.lock("a", timeout=60)
+    acquisition = acquisition_of(lock)
+    client, flow = lock._server().client, acquisition.flow()
+    request = next(flow)
+    acquisition.lease.end()  # like an interrupt that cannot wait for the reply
+    release = flow.send(_perform(client, request))
+    with pytest.raises(StopIteration):
+        flow.send(_perform(client, release))
+    assert locks.get("a") is None
 
 
 def test_each_lock_object_of_the_hold_reports_the_loss_once(moving_clock):

@@ -67,6 +67,19 @@ def test_a_thread_has_one_connection_which_is_replaced_if_the_server_closes_it(
     assert client_id(client) > before
 
 
+class PoolOfTheProject(redis.ConnectionPool):
+    def make_connection(self):
+        return super().make_connection()
+
+
+def test_a_pool_that_counts_its_connections_makes_any_number_for_locks(own_server, own_redis):
+    pool = PoolOfTheProject.from_url(own_server.url, max_connections=2)
+    with redis.Redis(connection_pool=pool) as client:
+        for _ in range(4):
+            assert call(client, PING) == [b"PONG"]
+            own_redis.client_kill_filter(_type="normal", skipme=True)
+
+
 def test_a_connection_whose_reply_did_not_arrive_in_time_is_closed(own_server):
     with redis.Redis.from_url(own_server.url) as client:
         use(client)
