@@ -435,12 +435,3 @@ def closed_in_wait(step):
     sys.setprofile(None)
     terms.close()
     return next(steps) > step
-
-
-def test_other_threads_leave_signals_alone():
-    def look():
-        for _ in locks.leader("poller"):
-            assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
-            break
-
-    start(look).result(60)

@@ -8,7 +8,7 @@ from django_redislock.lock_types.multi_lock import MultiAcquisition
 from tests.lock_tools import free, interrupt_where, start, waiting
 from tests.tools import wait_until
 
-NAMES = ["b", "a", "c"]
+NAMES = ["b", "a", "c", "b"]
 
 
 def held():
@@ -22,6 +22,7 @@ def test_all_are_held_and_released(manager):
         assert lock.locked()
         lock.assert_held()
         manager.assert_held("b")
+        assert lock.names == ("a", "b", "c")
         assert set(lock.fence_tokens) == {"a", "b", "c"}
         assert lock.fence_tokens["a"] == manager.get("a").fence_token
         assert lock.fence_token is None, "each has its own"
@@ -49,11 +50,6 @@ def test_the_order_of_names_cannot_cause_a_deadlock():
     users = [start(use, names) for names in (["a", "b"], ["b", "a"], ["c", "a"], ["b", "c"])]
     for user in users:
         user.result(60)
-
-
-def test_duplicate_names_count_once():
-    with locks.lock_many(["a", "a"]) as lock:
-        assert lock.names == ("a",)
 
 
 @pytest.mark.parametrize(("wait", "gets"), [(20, ["a", "b"]), (0.8, [])])

@@ -1,17 +1,12 @@
 """`LockNotAcquired`: the block did not run. Nothing else is one."""
 
-import os
 import pickle
 
 import pytest
-import redis
-import redis.asyncio
 from redis import exceptions
 
 from django_redislock import (
     AlreadyRunning,
-    AsyncLock,
-    Lock,
     LockError,
     LockLost,
     LockNotAcquired,
@@ -75,17 +70,6 @@ async def test_a_decorated_function_that_does_not_run(make):
             work()
         with pytest.raises(LockNotAcquired):
             await awork()
-
-
-async def test_a_block_of_a_lock_on_a_client_that_does_not_run():
-    url = os.environ["REDIS_URL"]
-    with redis.Redis.from_url(url) as client, held_elsewhere(Lock(client, "a")):
-        with pytest.raises(LockNotAcquired), Lock(client, "a", blocking=False):
-            pytest.fail("the block ran")
-        async with redis.asyncio.Redis.from_url(url) as async_client:
-            with pytest.raises(LockNotAcquired):
-                async with AsyncLock(async_client, "a", blocking=False):
-                    pytest.fail("the block ran")
 
 
 @pytest.mark.django_db(transaction=True)

@@ -9,12 +9,11 @@ from pathlib import Path
 import pytest
 import redis
 import redis.asyncio
-from django.db import transaction
 
 from django_redislock import AsyncLock, Lock, LockError, LockLost, locks
 from django_redislock.testing import EmbeddedServer
 from tests.lock_fixtures import CORE, DJANGO_REDIS
-from tests.lock_tools import free, start, waiting
+from tests.lock_tools import start, waiting
 from tests.servers import Node
 
 SAME = "already held by this"
@@ -137,17 +136,6 @@ def test_each_lock_type_is_entered_again_or_refused(other):
     assert not list(locks.active())
 
 
-@pytest.mark.django_db(transaction=True)
-def test_a_mutex_that_is_released_after_a_transaction(other):
-    with transaction.atomic():
-        with locks.lock("a", release_on_commit=True):
-            pass
-        with other.lock("a", blocking=False) as again:
-            assert again.owned()
-        assert locks.get("a")
-    free(locks, "a")
-
-
 def test_quorums(three_servers, settings, alias_on):
     for alias in three_servers:
         settings.CACHES = {**settings.CACHES, f"twin-{alias}": settings.CACHES[alias]}
@@ -192,14 +180,6 @@ def test_a_lock_of_another_server_that_somebody_else_holds(alias_on, own_server)
         far.force_release("a")
         assert waiter.result(30)
         far.force_release("a")
-
-
-def test_another_thread_may_wait_for_the_holder(other):
-    with locks.lock("a"):
-        waiter = start(other.lock("a").acquire)
-        waiting(locks, "a", 1)
-    assert waiter.result(30)
-    locks.force_release("a")
 
 
 def test_a_lock_that_was_lost_is_free_for_its_holder(other):

@@ -340,21 +340,6 @@ def test_without_renewal_no_server_is_taken_back(five, moving_clock):
         assert holders(five) == ["q0", "q2"]
 
 
-def test_a_forced_release_of_all_servers_within_a_renewal_ends_the_hold(five, moving_clock):
-    lock = quorum(using=THREE)
-    assert lock.acquire()
-    assert locks.using("q0").force_release("a") == 1
-    moving_clock.forward(15)
-    for alias in THREE[1:]:
-        assert locks.using(alias).force_release("a") == 1
-    moving_clock.forward(15)
-    moving_clock.forward(15)
-    assert lock.lost
-    with pytest.raises(LockLost):
-        lock.release()
-    five.none_left()
-
-
 # Fencing tokens
 
 

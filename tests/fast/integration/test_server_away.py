@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from redis.exceptions import ConnectionError, ResponseError
 
-from django_redislock import LockLost, locks
+from django_redislock import LockLost
 from django_redislock.engine import renewer
 from tests.lock_tools import lease_of, start, waiting
 
@@ -89,30 +89,6 @@ async def test_a_restarted_server_is_used_again_at_once(own_locks, own_server):
     async with own_locks.lock("a", timeout=300) as lock:
         assert await lock.aowned()
     assert sorted(set(fences)) == fences
-
-
-def test_scripts_may_be_forgotten_before_any_step(redis_server):
-    forget = redis_server.script_flush
-    lock = locks.lock("a")
-    steps = [
-        lock.acquire,
-        lock.locked,
-        lock.owned,
-        lambda: lock.extend(1),
-        lambda: locks.get("a"),
-        locks.count,
-        lambda: list(locks.active()),
-        lambda: not locks.lock("a", blocking_timeout=0.05).acquire(),
-        lambda: lock.release() is None,
-        lock.acquire,
-        lambda: locks.force_release("a"),
-    ]
-    for step in steps:
-        forget()
-        assert step()
-    forget()
-    with pytest.raises(LockLost):
-        lock.release()
 
 
 # A server that is full

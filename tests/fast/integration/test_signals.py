@@ -16,7 +16,6 @@ from redis.exceptions import ConnectionError
 
 from django_redislock import LockError, LockLost, locks, signals
 from django_redislock.engine import timing
-from django_redislock.lock_types import QueueLock
 from tests.lock_tools import afree, free, listening, start, waiting
 from tests.tools import wait_until
 
@@ -163,13 +162,6 @@ def test_a_wait_that_ends_with_an_error_sends_failed(own_locks, own_server, hear
         holder.release()  # or the loss would be signalled during another test
 
 
-def test_a_lock_of_another_kind_fails(heard, hold):
-    hold("a")
-    with pytest.raises(LockError):
-        locks.semaphore("a", 1).acquire()
-    assert heard.names == ["acquired", "failed"]
-
-
 def test_an_interrupted_wait_sends_failed_and_leaves_nothing(heard):
     def interrupt():
         wait_until(lambda: "waiting" in heard.names)
@@ -287,15 +279,6 @@ def test_a_lock_with_release_on_commit_sends_released_at_the_commit(heard):
             pass
         assert heard.names == ["acquired"]
     assert heard.names == ["acquired", "released"]
-
-
-def test_a_transferred_lock_sends_released(heard):
-    lock = locks.lock("a")
-    assert lock.acquire()
-    place = QueueLock(lock, "heir", ("shop.sell", "id"))
-    place.inherit(10)
-    assert heard.names == ["acquired", "released"]
-    assert place.release()
 
 
 def test_data_for_an_acquisition_is_freed_with_the_lock():
