@@ -268,8 +268,12 @@ def test_the_task_of_a_message_takes_its_lock_over_and_hands_it_on(name, outbox)
     put(name, "2")
     confirm(outbox, name, "1")
     lock = locks.lock(name)
-    lock.predecessor = f"queued-{name}-1"
+    lock.predecessor = token_of(name, "1")
     with lock:
         assert taken(outbox, name) == []
     assert taken(outbox, name) == ["message 2"]
     confirm(outbox, name, "2")
+    lock.predecessor = token_of(name, "2")
+    with lock:
+        assert not queued(name)
+    assert locks.get(name) is None
