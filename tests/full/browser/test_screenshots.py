@@ -83,9 +83,9 @@ def test_pictures_of_a_busy_shop(server, tab: Tab, releaser, folder: Path) -> No
             server.stop_at(NOW)
             go(tab)
             picture = tab.picture(tallest=min(TALLEST, tab.script(BOTTOM)))
-            server.go_from(NOW)
             _is_well_made(tab, picture)
             folder.joinpath(f"{name}-{scheme}.png").write_bytes(picture)
+    server.go_from(NOW)
 
 
 def _is_well_made(tab: Tab, picture: bytes) -> None:
