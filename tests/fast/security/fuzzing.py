@@ -1,10 +1,4 @@
-"""The number of Hypothesis examples. The environment variable FUZZ multiplies the number."""
-
-import os
-
 from hypothesis import HealthCheck, Phase, settings
-
-FACTOR = int(os.environ.get("FUZZ", "1"))
 
 EXPECTED = HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.data_too_large
 """Examples share a server, are long, and take up to half a second each."""
@@ -13,7 +7,7 @@ EXPECTED = HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthChec
 def fuzzed(examples):
     """Settings without shrinking, which would take minutes."""
     return settings(
-        max_examples=examples * FACTOR,
+        max_examples=examples,
         phases=[Phase.explicit, Phase.reuse, Phase.generate],
         suppress_health_check=EXPECTED,
     )
