@@ -85,13 +85,15 @@ def test_the_arguments_select_the_conflicting_calls(app) -> None:
         assert work.apply([7, True]).result is None
 
 
-def test_a_task_can_replace_it_or_be_retried(app) -> None:
+def test_a_task_can_replace_it(app) -> None:
     work = above(app, "until_executed", on_conflict="replace")
     with conflict(work, 7) as other:
         result = work.delay(7)
     assert locks.get(other.name).holder.task_id == result.id
     locks.force_release(other.name)
 
+
+def test_a_task_is_retried(app) -> None:
     work = below(app, on_conflict="retry", countdown=0.05)
     with conflict(work, 7) as other, assert_retried(work, within=0) as retries:
         run_message(app, work, 7)
