@@ -194,5 +194,5 @@ def _holders(managers: tuple[LockManager, ...]) -> Iterator[str]:
             for holding in info.holders if info.state == "held" else ():
                 who = " ".join(filter(None, [holder_text(holding), task_text(holding)]))
                 queued = ", queued" if holding.metadata.get("queued") is True else ""
-                where = f"{printable(info.name)!r} on {printable(manager.alias)!r}"
+                where = f"'{printable(info.name)}' on '{printable(manager.alias)}'"
                 yield f"  {where} by {who}{queued}"
