@@ -348,6 +348,7 @@ async def test_the_end_of_a_loop_leaves_the_handler_to_the_others():
     next(first)
     next(second)
     first.close()
+    assert signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL
     with pytest.raises(SystemExit):
         signal.raise_signal(signal.SIGTERM)
     second.close()

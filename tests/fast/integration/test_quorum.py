@@ -9,7 +9,7 @@ import redis
 from django.core.exceptions import ImproperlyConfigured, SynchronousOnlyOperation
 from redis.exceptions import ConnectionError
 
-from django_redislock import LockError, LockLost, LockNotOwnedError, locks
+from django_redislock import LockError, LockLost, LockNotOwnedError, clock, locks
 from django_redislock.engine import protocol
 from django_redislock.engine.runners import _perform, run
 from django_redislock.lock_types import quorum as primitive
@@ -17,6 +17,7 @@ from tests.lock_fixtures import CORE
 from tests.lock_tools import (
     acquisition_of,
     held_by_another_task,
+    hold_of,
     lease_of,
     start,
     until,
@@ -330,6 +331,22 @@ def test_a_lock_that_was_lost_takes_no_server_back(five, moving_clock):
     with pytest.raises(LockLost):
         lock.release()
     five.none_left()
+
+
+def test_a_loss_that_the_holder_has_seen_is_final(five):
+    """The reply of a server that is taken back may come right after that."""
+    lock = quorum(using=THREE)
+    assert lock.acquire()
+    first, second, _ = [part.lease for part in hold_of(lock).parts]
+    first.mark_lost()
+    second.mark_lost()
+    assert lock.lost
+    first.begin_again(first.fence_token, clock.now() + 30)
+    assert not first.lost
+    assert lock.lost
+    assert lock.validity == 0
+    with pytest.raises(LockLost):
+        lock.release()
 
 
 def test_without_renewal_no_server_is_taken_back(five, moving_clock):
