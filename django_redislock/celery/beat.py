@@ -76,6 +76,7 @@ class LeaderScheduler(Scheduler):
         self._terms = self._new_terms()
         self._term: Term | None = None
         self._is_ticking = False
+        self._has_to_exit = False
         self._term_began = datetime.now(UTC)
         self._fence_token = 0
         self._leader_seen: str | None = None
@@ -103,27 +104,35 @@ class LeaderScheduler(Scheduler):
         """
         self._is_ticking = True
         try:
-            if not self.leads:
-                return self._stand()
-            seconds: float = super().tick(*args, **kwargs)
-            self._record()
-            if seconds and self._failed:  # all other entries have had their turn
-                self._failed.clear()
-                self.read_again()
-                return min(seconds, RETRY_SECONDS)
-            return min(seconds, LONGEST_SLEEP_SECONDS)
+            seconds = self._lead(*args, **kwargs) if self.leads else self._stand()
         finally:
             self._is_ticking = False
+        if self._has_to_exit:
+            raise SystemExit
+        return seconds
+
+    def _lead(self, *args: Any, **kwargs: Any) -> float:
+        """Send what is due, and return the seconds to sleep until the next tick."""
+        seconds: float = super().tick(*args, **kwargs)
+        self._record()
+        if seconds and self._failed:  # all other entries have had their turn
+            self._failed.clear()
+            self.read_again()
+            return min(seconds, RETRY_SECONDS)
+        return min(seconds, LONGEST_SLEEP_SECONDS)
 
     def close(self) -> None:
         """Write what is left to write, and step down."""
         super().close()
         # A signal handler of Celery calls this, too, possibly while a message is being sent. It
-        # then raises SystemExit, and Celery calls this method again.
-        if not self._is_ticking:
-            if self.leads:
-                self._record()
-            self._step_down()
+        # then raises SystemExit, and Celery calls this method again. In a finalizer, such as that
+        # of redis-py's connections, Python ignores that exception, so the tick raises another one.
+        if self._is_ticking:
+            self._has_to_exit = True
+            return
+        if self.leads:
+            self._record()
+        self._step_down()
 
     def _new_terms(self) -> Terms:
         return self._manager.leader(
