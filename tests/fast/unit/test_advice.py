@@ -135,6 +135,8 @@ def test_a_hold_in_one_line() -> None:
     assert hold_text("a", CASES["stale"][0]) == stale
     task = "a (fencing token 7, queued by web-1:81, task shop.sync [id-1] for 5.0s; not renewed)"
     assert hold_text("a", CASES["queued"][0]) == task
+    cooldown = "a (fencing token 7, released; in cooldown for 15s)"
+    assert hold_text("a", CASES["in cooldown"][0]) == cooldown
 
 
 @pytest.mark.parametrize(

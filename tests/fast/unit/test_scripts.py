@@ -89,7 +89,7 @@ class Lock:
     def heartbeat(self, *tokens: str, epoch: int = 2) -> list[str]:
         """Return the tokens that are not in the queue."""
         keys = A.index, A.inboxes, A.locks, A.lock, A.queue, A.waiting, A.history
-        missing: str = self.ask(HEARTBEAT, keys, INBOX, epoch, 1750, " ".join(tokens))
+        missing: str = self.ask(HEARTBEAT, keys, INBOX, epoch, LEASE, " ".join(tokens))
         return missing.split()
 
     def renew(self, *keys: str, ms: int = LEASE, mode: str = "renew") -> list[int]:
