@@ -26,7 +26,7 @@ from tests.tools import wait_for_none_left, wait_until
 from . import checker
 from .crew import KEYS, Client, Crew, caches, usual_crew
 from .events import Event, Log, read
-from .judge import Verdict, judge
+from .judge import WAKE_WITHIN_SECONDS, Verdict, judge
 from .proxy import Proxy
 from .table import Row
 
@@ -65,6 +65,8 @@ class Scenario:
     operations: int = 1
     # Limit in seconds from a fault to the next holder.
     free_within: float | None = None
+    # Limit in seconds for the time that a lock is free while a live waiter waits.
+    wake_within: float = WAKE_WITHIN_SECONDS
     # Whether half of the handovers must be faster than a waiter that nobody notifies.
     fast_handovers: bool = False
     may_fail: tuple[str, ...] = ()  # guarantees that do not apply
@@ -193,7 +195,8 @@ class Setting:
             for node in self.nodes:
                 self._try(self._look_over, node)
         events, exclusive = read(self.folder), self.scenario.is_exclusive
-        return checker.check(events, exclusive=exclusive), judge(events, exclusive=exclusive)
+        did = judge(events, within=self.scenario.wake_within, exclusive=exclusive)
+        return checker.check(events, exclusive=exclusive), did
 
     def _try(self, step: Callable[[Any], object], of: Any) -> None:
         """Record an error as a failure of this scenario, so that the other scenarios continue."""

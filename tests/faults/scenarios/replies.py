@@ -82,7 +82,7 @@ FACTS: dict[str, Any] = {
 
 # A client that loses several replies may miss heartbeats, and lose its place in the queue. After a
 # lost reply its client waits for a heartbeat, so a run can have few acquisitions.
-ACQUIRING = FACTS | {"operations": 4, "may_fail": (ORDER,)}
+ACQUIRING = FACTS | {"operations": 4, "wake_within": UNTIL_FREE, "may_fail": (ORDER,)}
 
 RENEWING = FACTS | {"operations": 2, "free_within": None}
 
