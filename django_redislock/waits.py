@@ -7,7 +7,7 @@ that it has recorded about itself, so two processes with the same host name and 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass
 from heapq import nlargest
 from itertools import chain
@@ -24,8 +24,8 @@ from .text import read_at
 MAX_LOCKS = 1000
 """How many locks are searched for a chain of waits: those whose leases end first."""
 
-MAX_QUEUES = 20
-"""How many of their queues are read, in one request: those with the longest waits."""
+MAX_QUEUES = 50
+"""How many queues are read, in one request: those of the longest waits for an execution."""
 
 MAX_WAITERS = 20
 """How many waiters of each queue are read."""
@@ -64,11 +64,12 @@ class Dependency:
         """Return whether one of the holders waits for the other lock."""
         return self.holding_of(other.waiter) is not None
 
-    def is_blocked_by(self, other: Dependency) -> bool:
-        """Return whether the other waiter alone keeps this one out, by its hold: this one, or a
-        waiter before it in the queue. If not, the end of another hold can let this one in."""
-        holding = self.holding_of(other.waiter)
-        return holding is not None and holding.weight + self.needed > self.capacity
+    def is_blocked_by(self, others: Iterable[Dependency]) -> bool:
+        """Return whether holders that wait themselves keep this one out, or a waiter before it in
+        the queue. If not, the end of another hold can let it in."""
+        waiters = {each.waiter.holder for each in others}
+        stuck = sum(each.weight for each in self.holdings if each.holder in waiters)
+        return stuck > 0 and stuck + self.needed > self.capacity
 
 
 class Chain(NamedTuple):
@@ -100,29 +101,36 @@ class Dependencies:
         linked = [each for each in own if each.also_holds or self._after(each)]
         return list(dict.fromkeys([*reversed(before), *linked, *after]))[:MAX_CHAIN]
 
-    def deadlock(self, waits: Iterable[Dependency] | None = None) -> list[Dependency]:
-        """Return a cycle of waits among some waits, or among all. Empty if there is none."""
-        if waits is None:
-            waits = [each for found in self._of_lock.values() for each in found]
-        waits = [*waits]  # their order decides which cycle is found, so it is the same each time
+    def deadlocks(self) -> list[list[Dependency]]:
+        """Return cycles of waits that have no wait in common."""
+        left = [each for waits in self._of_lock.values() for each in waits]
+        found = []
+        while cycle := self.deadlock(left):
+            found.append(cycle)
+            left = [each for each in left if each not in cycle]
+        return found
+
+    def deadlock(self, waits: Sequence[Dependency]) -> list[Dependency]:
+        """Return a cycle among some waits. Empty if there is none."""
         left = set(waits)
         ended = left
-        while ended:  # those whose holder does not wait, so what is left in the end is in cycles
-            ended = {each for each in left if left.isdisjoint(self._blocking(each))}
+        while ended:  # those that a holder lets in which does not wait: the rest leads to a cycle
+            ended = {each for each in left if not each.is_blocked_by(self._after(each, left))}
             left = left - ended
         path: list[Dependency] = []
+        # The order of the waits decides which cycle is found, so it is the same each time.
         following = [each for each in waits if each in left]
         while following and following[0] not in path:
             path.append(following[0])
-            following = [each for each in self._blocking(path[-1]) if each in left]
+            following = self._after(path[-1], left)
         return path[path.index(following[0]) :] if path else []
 
-    def _after(self, wait: Dependency) -> list[Dependency]:
+    def _after(
+        self, wait: Dependency, among: Container[Dependency] | None = None
+    ) -> list[Dependency]:
         of_holders = (self._of_waiter.get(each.holder, ()) for each in wait.holdings)
-        return [each for each in chain.from_iterable(of_holders) if wait.leads_to(each)]
-
-    def _blocking(self, wait: Dependency) -> list[Dependency]:
-        return [each for each in self._after(wait) if wait.is_blocked_by(each)]
+        found = [each for each in chain.from_iterable(of_holders) if wait.leads_to(each)]
+        return found if among is None else [each for each in found if each in among]
 
     def _before(self, wait: Dependency) -> list[Dependency]:
         return [each for each in self._of_holder[wait.waiter.holder] if each.leads_to(wait)]
@@ -144,7 +152,7 @@ def _reached(
 def read_dependencies(
     manager: LockManager, infos: Iterable[LockInfo], name: str = ""
 ) -> Dependencies:
-    """Read the queues of the locks with the longest waits, and that of the named lock.
+    """Read the queues with the longest waits for executions, and that of the named lock.
 
     The locks were read before. So a waiter that was in the queue before its own hold was read, and
     is still there now, waited all the time: no chain is made of waits of different times.
@@ -152,7 +160,11 @@ def read_dependencies(
     held = {info.name: info for info in infos if info.waiters or info.holders}
     names = nlargest(
         MAX_QUEUES,
-        (each for each in held if held[each].waiters),
+        (
+            each
+            for each, info in held.items()
+            if info.waiters and (each == name or _executions(info))
+        ),
         key=lambda each: (each == name, held[each].longest_wait),
     )
     server = servers[manager.alias]
@@ -169,10 +181,9 @@ def read_dependencies(
             needed = max(needed, waiter.weight)
             if waiter.is_stored or not waiter.holder.process:  # it waits without a process
                 continue
+            holds = holds_of.get(waiter.holder, ())
             also_holds = tuple(
-                name
-                for name, hold in holds_of.get(waiter.holder, ())
-                if waiter.since <= read_at(hold)
+                dict.fromkeys(name for name, hold in holds if waiter.since <= read_at(hold))
             )
             holdings = _executions(held[each])
             if also_holds or any(hold.holder in waiting for hold in holdings):

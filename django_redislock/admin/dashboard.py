@@ -64,7 +64,7 @@ class Snapshot:
     events: list[Event]  # of the period, and problems of an hour. The latest come first
     recent: Recent  # how far back the events go
     rates: Rates  # of all locks
-    deadlock: list[Dependency]
+    deadlocks: list[list[Dependency]]
 
 
 def read(manager: LockManager, visible: LockQuerySet, minutes: int) -> Snapshot:
@@ -92,7 +92,7 @@ def read(manager: LockManager, visible: LockQuerySet, minutes: int) -> Snapshot:
         events=[event for event in recent.events if event.name in shown],
         recent=recent,
         rates=rates,
-        deadlock=read_dependencies(manager, infos.values()).deadlock(),
+        deadlocks=read_dependencies(manager, infos.values()).deadlocks(),
     )
 
 
@@ -223,8 +223,7 @@ def context(request: HttpRequest, manager: LockManager, visible: LockQuerySet) -
         "or_more": "" if snapshot.is_complete else "+",
         # The counts are of all locks, so a user who may not see all locks does not see them.
         "totals": () if visible.tests else [*totals],
-        "deadlock": deadlock_text(len(snapshot.deadlock)),
-        "deadlock_waits": snapshot.deadlock,
+        "deadlocks": [(deadlock_text(len(each)), each) for each in snapshot.deadlocks],
         "troubles": problems,
         "more_troubles": len(ranking.problems) - len(problems),
         "processes": ranking.processes,

@@ -15,7 +15,7 @@ from redis.exceptions import RedisError
 from ...advice import quorum_text
 from ...lock_state import QUEUED, LockState, process_of, state_of_holding
 from ...manager import LockManager
-from ...sentences import hold_text
+from ...sentences import hold_text, queue_texts
 from ...snapshots import Holding, LockInfo, Waiter
 from ...text import age, any_of, error_text, printable, short_duration, task_text
 from ..arguments import NOT_DONE, USAGE, add_process, duration, name, pattern, reason
@@ -46,24 +46,28 @@ FILTERS: dict[str, Callable[[Any, Holding], bool]] = {
 class SelectedHold(NamedTuple):
     """A hold to release, and the text of its line."""
 
-    name: str
+    info: LockInfo
     stored_token: str
     text: str
     state: LockState
+
+    @property
+    def name(self) -> str:
+        return self.info.name
 
     @classmethod
     def of(cls, info: LockInfo, holding: Holding) -> "SelectedHold":
         text = hold_text(info.name, holding)
         if info.kind == "quorum":
             text += f". {quorum_text()}"
-        return cls(info.name, holding.stored_token, text, state_of_holding(holding))
+        return cls(info, holding.stored_token, text, state_of_holding(holding))
 
     @classmethod
     def of_stored(cls, info: LockInfo, waiter: Waiter) -> "SelectedHold":
         """Return a task that waits in the queue without a process."""
         waited = short_duration(waiter.waited)
         text = f"{printable(info.name)} ({task_text(waiter)}, stored for {waited})"
-        return cls(info.name, waiter.stored_token, text, QUEUED)
+        return cls(info, waiter.stored_token, text, QUEUED)
 
 
 def add_arguments(parser: CommandParser) -> None:
@@ -119,7 +123,7 @@ def act(
             command.stdout.write(f"Would release {hold.text}")
         return
     if not options["yes"]:
-        holds = confirmed(command, holds)
+        holds = confirmed(command, manager, holds)
     force = partial(manager.force_release, by=system_user(), reason=options["reason"])
     failures += release(force, holds, partial(report, command))
 
@@ -156,7 +160,9 @@ def tasks_of(holding: Holding) -> Iterator[str]:
     return filter(None, (holding.holder.task_name, holding.holder.task_id))
 
 
-def confirmed(command: BaseCommand, matching: Iterable[SelectedHold]) -> Sequence[SelectedHold]:
+def confirmed(
+    command: BaseCommand, manager: LockManager, matching: Iterable[SelectedHold]
+) -> Sequence[SelectedHold]:
     """Return the holds if the user confirms their release. End the command otherwise."""
     if not (sys.stdin and sys.stdin.isatty()):
         raise CommandError("Not released: no terminal for confirmation. Use --yes.")
@@ -167,6 +173,8 @@ def confirmed(command: BaseCommand, matching: Iterable[SelectedHold]) -> Sequenc
         )
         raise CommandError(text)
     command.stdout.write(explanation(holds))
+    for text in queue_texts(manager, [hold.info for hold in holds]):
+        command.stdout.write(text)
     answer = ""
     with suppress(EOFError, KeyboardInterrupt):
         count = len({hold.name for hold in holds})

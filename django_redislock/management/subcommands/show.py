@@ -55,7 +55,7 @@ def run(command: BaseCommand, manager: LockManager, options: dict[str, Any]) -> 
         write(formatting.json_text(facts))
     elif info:
         found = advice(info, formatting.moment_text)
-        write_lock(command, info, found)
+        write_lock(command, info, found, deadlock_text(len(chain.deadlock)))
         write_waiters(command, info, waiters)
         write_chain(command, chain)
         write_history(command, history)
@@ -71,9 +71,11 @@ def run(command: BaseCommand, manager: LockManager, options: dict[str, Any]) -> 
         raise CommandError(f"{printable(name)} is not held, and has no history")
 
 
-def write_lock(command: BaseCommand, info: LockInfo, found: Advice) -> None:
-    paint = command.style.ERROR if info.is_stale else command.style.SUCCESS
+def write_lock(command: BaseCommand, info: LockInfo, found: Advice, deadlock: str) -> None:
+    paint = command.style.ERROR if info.is_stale or deadlock else command.style.SUCCESS
     command.stdout.write(headline(info), paint)
+    if deadlock:
+        write_paragraph(command, f"Deadlock: {deadlock}")
     command.stdout.write(found.head, paint)
     write_paragraph(command, found.reason)
     for holding in info.holders:
@@ -116,9 +118,6 @@ def write_chain(command: BaseCommand, chain: Chain) -> None:
     command.stdout.write("\nWho waits for whom", command.style.MIGRATE_HEADING)
     header = ("WAITER", "TASK", "HOLDS", "WAITS FOR", "HELD BY", "WAITED")
     write_table(command, [header, *map(wait_cells, chain.waits)])
-    if chain.deadlock:
-        command.stdout.write("Deadlock.", command.style.ERROR)
-        write_paragraph(command, deadlock_text(len(chain.deadlock)))
 
 
 def wait_cells(wait: Dependency) -> tuple[str, ...]:

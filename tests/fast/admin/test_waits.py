@@ -11,8 +11,8 @@ from django_redislock import LockError, locks, waits
 from django_redislock.admin import ActiveLockAdmin
 from django_redislock.lock_types import acquisition
 from tests.commands import call
-from tests.fast.command.conftest import facts
-from tests.pages import DASHBOARD, lock_page, rows_of, words_of
+from tests.fast.command.conftest import facts, held_by_task
+from tests.pages import DASHBOARD, lock_page, rows_of, text_of, words_of
 from tests.tools import wait_until
 
 pytestmark = pytest.mark.usefixtures("empty_history")
@@ -138,6 +138,29 @@ DEADLOCKS = {
         "a",
         [("alone", "a", "a", "alone")],
     ),
+    "all holders of a semaphore": (
+        (
+            "left holds pool:a",
+            "third holds pool:a",
+            "right holds b",
+            "left waits b",
+            "third waits b",
+            "right waits pool:a",
+        ),
+        "b",
+        [("left", "a", "b", "right"), ("third", "a", "b", "right"), ("right", "b", "a", "left")],
+    ),
+    "a thread with all of a semaphore": (
+        (
+            "left holds pool:a",
+            "left holds pool:a",
+            "right holds b",
+            "left waits b",
+            "right waits pool:a",
+        ),
+        "b",
+        [("left", "a", "b", "right"), ("right", "b", "a", "left")],
+    ),
     "behind a cycle": (
         (*CROSS, "behind holds c", "behind waits a", "last waits c"),
         "c",
@@ -213,6 +236,21 @@ def test_a_deadlock_is_shown(viewer, story, steps, name, rows):
     assert is_deadlock(viewer, name)
     assert sorted(waits_on(viewer, name)) == sorted(rows)
     assert "Deadlock" in words_of(viewer.get(DASHBOARD))
+
+
+@pytest.mark.django_db
+def test_the_dashboard_shows_each_deadlock_although_other_waits_are_longer(
+    viewer, story, monkeypatch
+):
+    monkeypatch.setattr(waits, "MAX_QUEUES", 4)
+    with held_by_task("sent", metadata={"queued": True}):
+        story("first waits sent", *CROSS)
+        story("up holds c", "down holds d", "up waits d", "down waits c")
+        page = viewer.get(DASHBOARD)
+
+    cycles = [{wait.name for wait in cycle} for _text, cycle in page.context["deadlocks"]]
+    assert sorted(cycles, key=sorted) == [{"a", "b"}, {"c", "d"}]
+    assert text_of(page).count('<th scope="col">Holds meanwhile') == 2
 
 
 @pytest.mark.django_db

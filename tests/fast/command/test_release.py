@@ -10,10 +10,10 @@ from django_redislock.lock_state import HELD, QUEUED
 from django_redislock.management.subcommands import release
 from django_redislock.signals import lock_force_released
 from tests.commands import call, run
-from tests.lock_tools import listening
+from tests.lock_tools import listening, start, waiting
 from tests.pages import postpone
 
-from .conftest import held_by_task
+from .conftest import acquire_and_release, held_by_task
 
 
 def test_release_of_one_records_the_user_of_the_system_and_the_reason(hold):
@@ -112,14 +112,22 @@ def test_more_holders_than_a_user_can_confirm_need_yes(hold, monkeypatch, answer
 
 def test_the_confirmation_counts_locks_and_says_what_a_release_does(hold, answer):
     prompts = []
-    answer(lambda prompt: prompts.append(prompt) or "n")
+
+    def refuse(prompt):
+        prompts.append(prompt)
+        return "n"
+
+    answer(refuse)
 
     with (
         locks.semaphore("export", 2),
         locks.semaphore("export", 2),
         held_by_task("sync:7", metadata={"queued": True}),
     ):
+        next_one = start(acquire_and_release, locks.lock("sync:7"))
+        waiting(locks, "sync:7", 1)
         done = run("release", "--all")
+    assert next_one.result(60)
 
     assert prompts == ["Release 2 locks? [y/N] "]
     assert (done.returncode, done.stderr) == (1, "Nothing was released.\n")
@@ -127,6 +135,7 @@ def test_the_confirmation_counts_locks_and_says_what_a_release_does(hold, answer
     assert re.search(queued, done.stdout, re.M)
     assert f"\nheld: {HELD.release}" in done.stdout
     assert f"\nqueued: {QUEUED.release}" in done.stdout
+    assert re.search(rf"sync:7\W+ next is \S+:{os.getpid()}\b.*, the only waiter", done.stdout)
 
 
 def test_new_holder_is_not_released(hold, answer):
