@@ -5,7 +5,9 @@ import time
 import pytest
 
 from django_redislock import LockLost, locks
+from tests.celery_app import queued
 from tests.celery_worker import freed, outcome, running_worker
+from tests.tools import wait_until
 
 from . import pool_app as tasks
 
@@ -99,3 +101,18 @@ def test_a_task_that_lost_its_lock_is_stopped_or_can_see_it(worker, pool, run):
     else:
         assert ended == "saw it"
     assert worker.process.poll() is None
+
+
+def logged(worker, *texts):
+    """Return the lines in the logs of all workers of the pool that contain all of `texts`."""
+    lines = [line for log in worker.log.parent.iterdir() for line in log.read_text().splitlines()]
+    return [line for line in lines if all(text in line for text in texts)]
+
+
+def test_a_task_that_is_revoked_while_it_waits_releases_its_queue_lock(worker, run, other_run):
+    assert outcome(worker.send(tasks.alone, other_run.id)) == "ran"
+    result = worker.send(queued["until_executed"], run.id, countdown=60)
+    wait_until(lambda: logged(worker, result.id, "received"))
+    assert locks.get(f"queued:{run.id}").holder.task_id == result.id
+    result.revoke()
+    assert freed(f"queued:{run.id}")
