@@ -30,7 +30,7 @@ FOUND = {
 LONG, SHORT = 20, 1
 """Leases in seconds: one that no test outlasts, and one that expires."""
 
-PATIENCE = 12
+PATIENCE = 40
 """How long a client may wait for a lock that it must get, in seconds."""
 
 FAULTS = [*FOUND]
@@ -62,7 +62,7 @@ def body(setting: Setting) -> None:
                     client.start("check", lock=run.lock)
                     client.has_answered(1)
 
-    setting.each(one, lanes=5)
+    setting.each(one, lanes=3)
 
 
 def queue(run: Run, client: Client) -> None:
