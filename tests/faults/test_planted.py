@@ -5,6 +5,7 @@ from contextlib import closing
 
 import pytest
 
+from django_redislock.clock import now
 from tests.tools import wait_until
 
 from .checker import Findings
@@ -30,7 +31,7 @@ FOUND = {
 LONG, SHORT = 20, 1
 """Leases in seconds: one that no test outlasts, and one that expires."""
 
-PATIENCE = 40
+PATIENCE = 12
 """How long a client may wait for a lock that it must get, in seconds."""
 
 FAULTS = [*FOUND]
@@ -62,12 +63,13 @@ def body(setting: Setting) -> None:
                     client.start("check", lock=run.lock)
                     client.has_answered(1)
 
-    setting.each(one, lanes=3)
+    setting.each(one, lanes=5)
 
 
 def queue(run: Run, client: Client) -> None:
+    asked = now()
     client.start("acquire", lock=run.lock, timeout=LONG)
-    client.wait_for("queued")
+    client.wait_for("queued", after=asked)
 
 
 def gets_it(client: Client) -> None:
