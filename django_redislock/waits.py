@@ -7,7 +7,7 @@ that it has recorded about itself, so two processes with the same host name and 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from heapq import nlargest
 from itertools import chain
@@ -113,24 +113,25 @@ class Dependencies:
     def deadlock(self, waits: Sequence[Dependency]) -> list[Dependency]:
         """Return a cycle among some waits. Empty if there is none."""
         left = set(waits)
+
+        def following(wait: Dependency) -> list[Dependency]:
+            return [each for each in self._after(wait) if each in left]
+
         ended = left
         while ended:  # those that a holder lets in which does not wait: the rest leads to a cycle
-            ended = {each for each in left if not each.is_blocked_by(self._after(each, left))}
+            ended = {each for each in left if not each.is_blocked_by(following(each))}
             left = left - ended
         path: list[Dependency] = []
         # The order of the waits decides which cycle is found, so it is the same each time.
-        following = [each for each in waits if each in left]
-        while following and following[0] not in path:
-            path.append(following[0])
-            following = self._after(path[-1], left)
-        return path[path.index(following[0]) :] if path else []
+        todo = [each for each in waits if each in left]
+        while todo and todo[0] not in path:
+            path.append(todo[0])
+            todo = following(todo[0])
+        return path[path.index(todo[0]) :] if path else []
 
-    def _after(
-        self, wait: Dependency, among: Container[Dependency] | None = None
-    ) -> list[Dependency]:
+    def _after(self, wait: Dependency) -> list[Dependency]:
         of_holders = (self._of_waiter.get(each.holder, ()) for each in wait.holdings)
-        found = [each for each in chain.from_iterable(of_holders) if wait.leads_to(each)]
-        return found if among is None else [each for each in found if each in among]
+        return [each for each in chain.from_iterable(of_holders) if wait.leads_to(each)]
 
     def _before(self, wait: Dependency) -> list[Dependency]:
         return [each for each in self._of_holder[wait.waiter.holder] if each.leads_to(wait)]

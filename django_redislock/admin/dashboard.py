@@ -173,7 +173,8 @@ def activity(name: str, events: list[Event], snapshot: Snapshot) -> Activity:
     running = [holding for holding in holders if not is_queued(holding)]
     spans = [(event.acquired_at or event.at, min(event.at, snapshot.now)) for event in events]
     spans += [(holding.acquired_at, snapshot.now) for holding in running]
-    waiters, waiting_for = (info.waiters, info.longest_wait) if info else (0, 0.0)
+    waiters = info.waiters if info else 0
+    waiting_for = info.longest_wait if info else 0.0
     waited = [*filter(None, map(attrgetter("waited"), (*events, *holders)))]
     states = (state_of_holding(holding).code for holding in holders)
     return Activity(
@@ -181,7 +182,7 @@ def activity(name: str, events: list[Event], snapshot: Snapshot) -> Activity:
         waiters=waiters,
         waiting_for=waiting_for,
         waits=waiters + len(waited),
-        longest_wait=max(waiting_for, *waited) if waited else waiting_for,
+        longest_wait=max([waiting_for, *waited]),
         holds=sum(map(was_held, events)) + len(running),
         held_seconds=_covered(spans, snapshot.since),
         counts=Counter([*map(attrgetter("outcome"), events), *states]),

@@ -46,28 +46,26 @@ FILTERS: dict[str, Callable[[Any, Holding], bool]] = {
 class SelectedHold(NamedTuple):
     """A hold to release, and the text of its line."""
 
-    info: LockInfo
+    name: str
     stored_token: str
     text: str
     state: LockState
-
-    @property
-    def name(self) -> str:
-        return self.info.name
+    freed: LockInfo | None = None
+    """The lock that its release frees. None for a place in a queue."""
 
     @classmethod
     def of(cls, info: LockInfo, holding: Holding) -> "SelectedHold":
         text = hold_text(info.name, holding)
         if info.kind == "quorum":
             text += f". {quorum_text()}"
-        return cls(info, holding.stored_token, text, state_of_holding(holding))
+        return cls(info.name, holding.stored_token, text, state_of_holding(holding), info)
 
     @classmethod
     def of_stored(cls, info: LockInfo, waiter: Waiter) -> "SelectedHold":
         """Return a task that waits in the queue without a process."""
         waited = short_duration(waiter.waited)
         text = f"{printable(info.name)} ({task_text(waiter)}, stored for {waited})"
-        return cls(info, waiter.stored_token, text, QUEUED)
+        return cls(info.name, waiter.stored_token, text, QUEUED)
 
 
 def add_arguments(parser: CommandParser) -> None:
@@ -173,7 +171,7 @@ def confirmed(
         )
         raise CommandError(text)
     command.stdout.write(explanation(holds))
-    for text in queue_texts(manager, [hold.info for hold in holds]):
+    for text in queue_texts(manager, filter(None, (hold.freed for hold in holds))):
         command.stdout.write(text)
     answer = ""
     with suppress(EOFError, KeyboardInterrupt):
