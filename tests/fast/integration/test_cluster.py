@@ -12,7 +12,9 @@ import redis
 import redis.asyncio
 from redis.crc import key_slot
 from redis.exceptions import (
+    AskError,
     ConnectionError,
+    MovedError,
     TimeoutError,
     TryAgainError,
 )
@@ -163,6 +165,26 @@ def test_a_redirection_to_an_unresponsive_node_is_an_error_in_time(cluster, sett
         new.resume()
 
 
+def test_a_redirection_to_an_unknown_node_refreshes_the_topology(cluster):
+    slot = slot_of("a")
+
+    def redirected(owner):
+        keeper = owner.node()
+        for error in (MovedError, AskError):
+            assert owner.follow(error(f"{slot} 127.0.0.1:1")) is None
+        assert owner.node() is keeper
+
+    async def use():
+        await locks.acount()
+        nodes = await servers["default"].async_client()
+        redirected(nodes)
+        await asyncio.wait([nodes._refresh_task])
+        await locks.acount()
+
+    redirected(servers["default"].client)
+    asyncio.run(use())
+
+
 def test_connections_are_closed_after_a_refresh_of_the_topology(cluster):
     async def use():
         for _ in range(3):
@@ -241,6 +263,7 @@ def test_a_cluster_without_a_reachable_node_is_a_connection_error(cluster, setti
     connection, *others = locks.health().findings
     assert connection.status == "failed"
     assert {each.status for each in others} == {"unknown"}
+    assert asyncio.run(locks.ahealth()).get("connection").status == "failed"
 
 
 def test_the_health_of_the_primary_is_reported(cluster):

@@ -13,7 +13,7 @@ from redis.backoff import NoBackoff
 from redis.exceptions import TimeoutError
 from redis.retry import Retry
 
-from django_redislock import Lock
+from django_redislock import AsyncLock, Lock
 from django_redislock.engine import thread_transport, transport
 from django_redislock.engine.transport import acall, call
 from testproject.settings import redis_database
@@ -253,3 +253,22 @@ async def test_a_call_that_blocks_does_not_delay_others(own_redis, own_async):
     assert await acall(own_async, PING, 5) == [b"PONG"]
     own_redis.rpush("nothing", "something")
     assert await blocking == [[b"nothing", b"something"]]
+
+
+def test_locks_are_released_when_all_tasks_of_a_loop_are_cancelled(own_server, own_redis):
+    async def hold(name, client):
+        async with AsyncLock(client, name, timeout=60):
+            inside.append(name)
+            await asyncio.sleep(60)
+
+    async def use():
+        client = redis.asyncio.Redis.from_url(own_server.url)
+        tasks.extend(asyncio.create_task(hold(f"a{number}", client)) for number in range(20))
+        await until(all_inside)
+
+    async def all_inside():
+        return len(inside) == len(tasks)
+
+    inside, tasks = [], []
+    asyncio.run(use())
+    assert own_redis.keys("*:lock:*") == []
