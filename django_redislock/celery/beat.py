@@ -126,13 +126,12 @@ class LeaderScheduler(Scheduler):
         super().close()
         # A signal handler of Celery calls this, too, possibly while a message is being sent. It
         # then raises SystemExit, and Celery calls this method again. In a finalizer, such as that
-        # of redis-py's connections, Python ignores that exception, so the tick raises another one.
-        if self._is_ticking:
-            self._has_to_exit = True
-            return
-        if self.leads:
-            self._record()
-        self._step_down()
+        # of redis-py's connections, Python ignores that exception, so a tick raises another one.
+        self._has_to_exit = True
+        if not self._is_ticking:
+            if self.leads:
+                self._record()
+            self._step_down()
 
     def _new_terms(self) -> Terms:
         return self._manager.leader(

@@ -97,15 +97,20 @@ def test_a_deposed_beat_cannot_record_anything(make_beat, redis_server, caplog):
     assert not first.leads
 
 
-def test_a_beat_exits_although_a_finalizer_has_ignored_the_exit(make_beat, monkeypatch):
-    beat = make_beat(hourly=HOURLY)
-    ticks(beat)
-
+@pytest.mark.parametrize("is_ticking", [True, False])
+def test_a_beat_exits_although_a_finalizer_has_ignored_the_exit(
+    make_beat, monkeypatch, is_ticking
+):
     def interrupted(self, *args):
         self.close()  # as a signal handler does. Its SystemExit is lost
         return 1.0
 
-    monkeypatch.setattr("celery.beat.Scheduler.tick", interrupted)
+    beat = make_beat(hourly=HOURLY)
+    ticks(beat)
+    if is_ticking:
+        monkeypatch.setattr("celery.beat.Scheduler.tick", interrupted)
+    else:
+        beat.close()
     with pytest.raises(SystemExit):
         beat.tick()
     beat.close()
