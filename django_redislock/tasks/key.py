@@ -9,7 +9,7 @@ from datetime import UTC, date, datetime, time, timedelta
 from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal
 from enum import Enum
 from functools import singledispatch
-from inspect import Parameter, Signature
+from inspect import Signature
 from typing import Any
 from uuid import UUID
 
@@ -43,27 +43,25 @@ def arguments_text(unique_on: Collection[str], signature: Signature) -> Callable
     Raises:
         ImproperlyConfigured: The signature has no such parameter.
     """
-    parameters = signature.parameters
-    wanted = set() if unique_on == "*" else set(unique_on)
-    by_kind = {each.kind: name for name, each in parameters.items()}
-    keywords = by_kind.get(Parameter.VAR_KEYWORD, "")
-    unknown = sorted(wanted.difference(parameters))
-    if unknown and not keywords:
-        raise ImproperlyConfigured(
-            f"unique_on names {', '.join(map(repr, unknown))}, but the function has no such"
-            f" parameter (its parameters: {', '.join(parameters) or 'none'})"
-        )
-    known = [name for name in parameters if unique_on == "*" or name in wanted]
+    parameters = list(signature.parameters)
+    wanted = parameters
+    if unique_on != "*":
+        unknown = sorted(set(unique_on).difference(parameters))
+        if unknown:
+            raise ImproperlyConfigured(
+                f"unique_on names {', '.join(map(repr, unknown))}, but the function has no such"
+                f" parameter (its parameters: {', '.join(parameters) or 'none'})"
+            )
+        wanted = [name for name in parameters if name in unique_on]
     arguments = Arguments(signature)
 
     def text_for(args: tuple[Any, ...], kwargs: dict[str, Any], added_args: int) -> str:
         given = arguments.of_call(args, kwargs)
-        if unknown:
-            given = {**given[keywords], **given}
+        names = wanted
+        if unique_on == "*":
+            names = wanted[added_args:]
         texts = []
-        for name in known[added_args:] if unique_on == "*" else known + unknown:
-            if name not in given:
-                raise ValueError(f"unique_on names {name!r}, which this call does not have")
+        for name in names:
             try:
                 texts.append(f"{name}={text_of(given[name])}")
             except (TypeError, ValueError) as error:

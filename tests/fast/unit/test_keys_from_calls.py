@@ -91,10 +91,14 @@ def test_unknown_arguments_are_found_at_import(unknown):
     assert repr(unknown[-1]) in str(caught.value)
 
 
+def test_an_extra_keyword_argument_is_no_parameter():
+    with pytest.raises(ImproperlyConfigured, match=r"'extra'.*first, args, kwargs"):
+        single_instance(unique_on=["extra"])(anything)
+
+
 @pytest.mark.parametrize(
     ("make", "error", "message"),
     [
-        (lambda: name_of(anything, 1, unique_on=["extra"]), ValueError, "names 'extra', which"),
         (lambda: name_of(sync, unique_on=["account_id"]), TypeError, "account_id"),
         (lambda: name_of(sync, [1, object()], unique_on="*"), TypeError, "'account_id' .* is not"),
         (lambda: name_of(sync, {"a": sync}, unique_on="*"), TypeError, "'account_id' .* is not"),
