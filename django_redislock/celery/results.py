@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 from celery import Task, states
@@ -43,8 +43,8 @@ RESOLUTION = timedelta(milliseconds=1)
 """Redis records an acquisition in whole milliseconds. So a result that seems to be less than that
 later can belong to an earlier message."""
 
-_paused_until: dict[type, float] = {}
-"""Until when a result backend is not asked, by its class."""
+_paused_until = 0.0
+"""Until when no result backend is asked."""
 
 
 def ended_queue_lock(task: Task[..., Any], queue_locks: Sequence[Holding]) -> Holding | None:
@@ -54,7 +54,7 @@ def ended_queue_lock(task: Task[..., Any], queue_locks: Sequence[Holding]) -> Ho
         task: The task that is sent or starts. The other tasks have its app.
         queue_locks: The queue locks of other tasks.
     """
-    if task.app.conf.task_always_eager:
+    if task.app.conf.task_always_eager or clock.now() < _paused_until:
         return None
     questions = []
     for holding in queue_locks:
@@ -68,13 +68,12 @@ def ended_queue_lock(task: Task[..., Any], queue_locks: Sequence[Holding]) -> Ho
 
 def _can_answer(backend: Any) -> bool:
     """Return whether a result backend can know the result of a task that another process sent."""
-    if isinstance(backend, (DisabledBackend, RPCBackend)):
-        return False
-    return clock.now() >= _paused_until.get(type(backend), 0.0)
+    return not isinstance(backend, (DisabledBackend, RPCBackend))
 
 
 def _answer(questions: list[tuple[Holding, str, Any]]) -> Holding | None:
     """Ask in another thread, because the reply may never come."""
+    global _paused_until
     found: list[Holding] = []
 
     def ask() -> None:
@@ -90,14 +89,10 @@ def _answer(questions: list[tuple[Holding, str, Any]]) -> Holding | None:
             connections.close_all()  # a result backend in the database has opened one
 
     thread = threading.Thread(target=ask, name="redislock-result", daemon=True)
-    try:
-        thread.start()
-    except RuntimeError:  # the interpreter shuts down, or the system has no thread left
-        return None
+    thread.start()
     thread.join(RESULT_TIMEOUT_SECONDS)
     if thread.is_alive():
-        for _, _, backend in questions:
-            _paused_until[type(backend)] = clock.now() + PAUSE_SECONDS
+        _paused_until = clock.now() + PAUSE_SECONDS
         logger.warning(
             "Result of queued task is unknown: error=no reply in %g s", RESULT_TIMEOUT_SECONDS
         )
@@ -112,11 +107,6 @@ def _has_ended(holding: Holding, meta: dict[str, Any]) -> bool:
     if metadata.get(STORES_LATER) and state != states.REVOKED:
         return False
     if metadata.get(IS_EXPECTED):  # an earlier message with this id may have the result
-        done = _moment(meta.get("date_done"))
-        return done is not None and done >= holding.acquired_at + RESOLUTION
+        done: Any = maybe_iso8601(meta["date_done"])
+        return maybe_make_aware(done) >= holding.acquired_at + RESOLUTION
     return True
-
-
-def _moment(value: Any) -> datetime | None:
-    found = maybe_iso8601(value)
-    return maybe_make_aware(found) if found else None

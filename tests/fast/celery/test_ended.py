@@ -10,6 +10,7 @@ from celery.signals import task_rejected, task_unknown
 from django.db import transaction
 
 from django_redislock import locks, single_instance
+from django_redislock.celery import results
 from django_redislock.celery.message import CACHE, QUEUE_LOCK
 from django_redislock.testing import EmbeddedServer
 from tests.lock_tools import hanging
@@ -171,7 +172,8 @@ def test_if_the_result_backend_is_away_the_next_task_is_refused(app, name, monke
     assert "Result of queued task is unknown: error=away" in caplog.text
 
 
-def test_a_result_backend_that_hangs_delays_only_one_refusal(name, caplog):
+def test_a_result_backend_that_hangs_delays_only_one_refusal(name, caplog, monkeypatch):
+    monkeypatch.setattr(results, "_paused_until", 0.0)
     with EmbeddedServer() as server, own_app(backend=server.url) as app:
         task = make_task(app, name)
         first = task.delay()
