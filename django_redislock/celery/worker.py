@@ -10,6 +10,7 @@ import atexit
 import logging
 import os
 import threading
+from collections.abc import Callable
 from functools import wraps
 from typing import Any
 from weakref import WeakValueDictionary
@@ -37,7 +38,8 @@ CHECK_INTERVAL_SECONDS = 0.25
 """Celery itself can need 5 seconds to see that a pool process is dead."""
 
 LOOK_INTERVAL_SECONDS = 1.0
-"""Between two looks for messages that nobody has sent."""
+"""Between two looks for messages that nobody has sent. They have a thread of their own, because a
+broker that is away can delay them."""
 
 LATE_COMMAND_SECONDS = 2.0
 """How long after its death a command of a pool process can still reach Redis."""
@@ -94,7 +96,6 @@ class Monitor:
         self.app: Any = None
         """The app of the worker."""
         self.known_revoked: set[str] = set()
-        self._look_due = 0.0
         self._check_guard = threading.Lock()
         self._is_started = False
 
@@ -102,22 +103,10 @@ class Monitor:
         """Start the monitor, if it does not run yet."""
         if not self._is_started:
             self._is_started = True
-            threading.Thread(target=self._run, name="redislock-watch", daemon=True).start()
+            repeat(self.check, CHECK_INTERVAL_SECONDS)
+            repeat(self.look_after_stored, LOOK_INTERVAL_SECONDS)
             # A cold shutdown ends as soon as the last pool process is dead.
             atexit.register(self._check_at_exit, os.getpid())
-
-    def _run(self) -> None:
-        pause = threading.Event()
-        while True:
-            pause.wait(CHECK_INTERVAL_SECONDS)
-            try:
-                self.check()
-            except Exception:
-                logger.exception("Check for dead pool processes failed, will retry")
-            try:
-                self.look_after_stored()
-            except Exception:
-                logger.exception("Check for stored messages failed, will retry")
 
     def _check_at_exit(self, started_in: int) -> None:
         if os.getpid() == started_in:  # not in a pool process, whose siblings are not its children
@@ -137,18 +126,12 @@ class Monitor:
 
         Their senders may be dead. Messages that were revoked do not wait any longer.
         """
-        if clock.now() < self._look_due:
-            return
-        self._look_due = clock.now() + LOOK_INTERVAL_SECONDS
-        managers = managers_with_stored(self.app)
-        if not managers:
-            return
         from celery.worker.state import revoked  # only a worker needs it
 
         ids = set(revoked)
         new = ids - self.known_revoked
         self.known_revoked = ids
-        for manager in managers:
+        for manager in managers_with_stored(self.app):
             for task_id in new:
                 send_now(self.app, manager, queue_lock_token(task_id))
             send_due(self.app, manager)
@@ -160,6 +143,21 @@ class Monitor:
                 self.received.pop(request.id, None)
                 more = {"args": request.args, "kwargs": request.kwargs}
                 release_queue_lock(request.task, Context({**request.request_dict, **more}))
+
+
+def repeat(check: Callable[[], None], seconds: float) -> None:
+    """Call a check of the worker again and again, in a thread."""
+
+    def run() -> None:
+        pause = threading.Event()
+        while True:
+            pause.wait(seconds)
+            try:
+                check()
+            except Exception:
+                logger.exception("Check of the worker failed, will retry")
+
+    threading.Thread(target=run, name="redislock-watch", daemon=True).start()
 
 
 def managers_with_stored(app: Any) -> list[LockManager]:
