@@ -23,7 +23,6 @@ from django_redislock.snapshots import Holding
 from django_redislock.tasks.conflict import Conflict
 from django_redislock.tasks.deliveries import (
     MAY_HAVE_BEGUN,
-    MAY_RUN_ALREADY,
     Action,
     Delivery,
     Holder,
@@ -38,7 +37,6 @@ from .message import (
     CONFLICTS,
     DUPLICATE,
     Message,
-    Progress,
     call_of,
     queue_seconds,
     returns_to_queue,
@@ -67,7 +65,6 @@ class CeleryExecution(Execution):
     """Until when the lock must be kept for a message that the task has sent in its own place."""
 
     def __init__(self, call: TaskCall, message: Message) -> None:
-        message.advance(Progress.STARTED)  # also if the lock has no valid name
         super().__init__(call)
         self.message = message
         self.task = message.task
@@ -81,7 +78,9 @@ class CeleryExecution(Execution):
         """Run the function under its locks, or do what `on_conflict` says."""
         self.message.execution = self
         try:
-            return super().run()
+            result = super().run()
+            self.message.is_settled = True
+            return result
         finally:
             self.slot.leave()
             self.message.execution = None
@@ -169,16 +168,14 @@ class CeleryExecution(Execution):
 
         A task does not wait for a queued one, which can need the process in which it would wait.
         """
-        may_run_already = self.delivery in MAY_RUN_ALREADY or self.options.policy.stores
-        would_run_twice = may_run_already and lock.capacity > 1
-        would_wait = self._waits and self.can_run_later
-        if not (would_run_twice or would_wait):
+        has_to_look = self._waits or lock.capacity > 1
+        if not (has_to_look and self.can_run_later):
             return None
         conflict = Conflict(self.call, lock.name)
         conflict.look()
         if conflict.is_with_running_itself:
             return conflict
-        is_behind = would_wait and conflict.is_with_queued_tasks(lock.capacity)
+        is_behind = self._waits and conflict.is_with_queued_tasks(lock.capacity)
         if is_behind and not self._may_take_over(lock, conflict):
             conflict.holder = Holder.QUEUED
             return conflict

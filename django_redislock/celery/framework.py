@@ -60,7 +60,7 @@ def execution(single: Single, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
     added_args = 1 if args and args[0] is running else 0
     call = TaskCall(single, args, kwargs, running.name, None, added_args, running)
     message = message_of(running)
-    if (message.single if message else single_of(running)) is not single:
+    if single_of(running) is not single:
         return None
     if message is None or message.execution:  # a direct call, perhaps by the function itself
         return Execution(call)

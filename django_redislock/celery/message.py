@@ -12,7 +12,6 @@ from __future__ import annotations
 import logging
 from contextlib import suppress
 from contextvars import ContextVar
-from enum import IntEnum
 from inspect import ismethod, unwrap
 from typing import TYPE_CHECKING, Any
 
@@ -74,17 +73,6 @@ def single_of(task: Task[..., Any]) -> Single | None:
     return marked(task.run)
 
 
-class Progress(IntEnum):
-    """How far the execution of a message has come."""
-
-    RECEIVED = 0
-    STARTED = 1
-    """The decorated function was called, if only to find that it must not run."""
-
-    SENT_AGAIN = 2
-    """The execution has sent a message with the same id."""
-
-
 class Message:
     """A message of a task, and what is known about its execution. A forged value counts as absent.
 
@@ -97,13 +85,16 @@ class Message:
     execution: CeleryExecution | None = None
     """The call of the decorated function, while it runs."""
 
+    is_settled = False
+    """Whether nothing of the queue lock is left to release: the decorated function has returned,
+    or a message with the same id was sent."""
+
     earlier_result: AsyncResult[Any] | None = None
     """The result as it was before this execution, perhaps of an earlier one of the message."""
 
     def __init__(self, single: Single, task: Task[..., Any], request: Context) -> None:
         self.single = single
         self.task = task
-        self.progress = Progress.RECEIVED
         self.headers = _headers_of(request)
         """All headers, unchecked, to be passed on if the task is sent again."""
 
@@ -138,7 +129,7 @@ class Message:
         options = self.single.options
         if self.queue_lock is None or not options.locking.when_sent:
             return Claim.NONE
-        return Claim.REPLACEABLE if options.policy.replaces else Claim.QUEUE_LOCK
+        return options.policy.claim
 
     @property
     def ignored_after(self) -> set[str]:
@@ -150,10 +141,6 @@ class Message:
         if self.claim is Claim.REPLACEABLE:
             states.add(REVOKED)
         return states
-
-    def advance(self, progress: Progress) -> None:
-        """Note how far the execution has come."""
-        self.progress = max(self.progress, progress)
 
 
 executed: ContextVar[tuple[Message, ...]] = ContextVar("django_redislock_executed", default=())
@@ -192,7 +179,7 @@ def begin(sender: Any, **_: Any) -> None:
 @signals.after_task_publish.connect
 def sent(sender: str, headers: Any, body: Any, **_: Any) -> None:
     if message := executed_message(headers.get("id")):
-        message.advance(Progress.SENT_AGAIN)
+        message.is_settled = True
         if message.execution:
             message.execution.keep_lock_for(sender, body, headers)
 
@@ -202,9 +189,8 @@ def end(sender: Any, retval: Any, **_: Any) -> None:
     if message := message_of(sender):
         found = executed.get()
         executed.set(found[: found.index(message)])  # also without what began inside it
-        # Otherwise the task's class did not call the function, or Celery could not.
-        is_settled = message.progress is not Progress.RECEIVED
-        if not (is_settled or returns_to_queue(sender, retval)):
+        # The task has failed, or its class or Celery did not call the function.
+        if not (message.is_settled or returns_to_queue(sender, retval)):
             release_queue_lock(sender, sender.request)
 
 
@@ -215,13 +201,12 @@ def revoked(sender: Any, request: Any, **_: Any) -> None:
 
 @signals.task_failure.connect
 def failed(sender: Any, task_id: str, args: Any, kwargs: Any, **_: Any) -> None:
-    message = executed_message(task_id)
-    if message and message.progress is Progress.SENT_AGAIN:
-        return  # it runs again
-    request = sender.request
-    if str(request.id) != task_id:  # Celery reports a hard time limit without its request
-        request = Context(id=task_id, args=args, kwargs=kwargs)
-    release_queue_lock(sender, request)
+    """Release the queue lock of a task whose pool process is dead, or exceeded its time limit.
+
+    A task that fails in this process gets `task_postrun` next.
+    """
+    if executed_message(task_id) is None:
+        release_queue_lock(sender, Context(id=task_id, args=args, kwargs=kwargs))
 
 
 @signals.task_internal_error.connect
@@ -281,10 +266,8 @@ def call_of(
     body = unwrap(task.run, stop=ismethod)
     sees_itself = not single.framework and isinstance(getattr(body, "__self__", None), Task)
     first = (task,) if sees_itself else ()
-    known = {name: value for name, value in (kwargs or {}).items() if single.takes(name)}
-    return TaskCall(
-        *(single, (*first, *(args or ())), known, task.name, task_id, len(first)), task=task
-    )
+    known = {name: value for name, value in kwargs.items() if single.takes(name)}
+    return TaskCall(single, (*first, *args), known, task.name, task_id, len(first), task)
 
 
 def task_id_in(headers: dict[str, Any], body: Any) -> str:

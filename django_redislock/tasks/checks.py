@@ -9,7 +9,7 @@ from .decorator import definitions
 from .single import Single
 
 TASK_PARAMETERS = {"self", "task", "context"}
-"""The usual names of a first parameter that the task framework fills."""
+"""The usual names of a parameter that the task framework fills."""
 
 
 @register
@@ -20,9 +20,8 @@ def check_names(**_: Any) -> list[CheckMessage]:
     messages: list[CheckMessage] = []
     for path, single in sorted(found.items()):
         options, names = single.options, required_parameters(single)
-        has_name = options.unique_on is not None or options.key is not None
-        loses_work = options.limit is None and options.policy.loses_work
-        if names and loses_work and not has_name:
+        is_default = [options.unique_on, options.key, options.limit] == [None, None, None]
+        if names and is_default and options.policy.loses_work:
             text = (
                 f"{path} requires arguments ({', '.join(names)}), and its single_instance has"
                 " neither unique_on nor key: calls with different arguments are duplicates of"
@@ -44,11 +43,10 @@ def path_of(single: Single) -> str:
 
 def required_parameters(single: Single) -> list[str]:
     """Return the parameters without a default that a caller of the task has to give."""
-    names = [
+    return [
         name
         for name, each in single.signature.parameters.items()
         if each.default is Parameter.empty
         and each.kind not in (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
+        and name not in TASK_PARAMETERS
     ]
-    first = next(iter(single.signature.parameters), None)
-    return [name for name in names if not (name == first and name in TASK_PARAMETERS)]

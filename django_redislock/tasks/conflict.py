@@ -89,9 +89,8 @@ class Conflict:
     @property
     def is_with_another_task(self) -> bool:
         """Whether only other tasks hold the lock, so that this call is not a duplicate."""
-        own = self.call.task_name
-        names = self._task_names
-        return bool(own and names) and not names & {own, None}
+        own, names = self.call.task_name, self._task_names
+        return bool(own and names and names.isdisjoint({own, None}))
 
     @property
     def _task_names(self) -> set[str | None]:

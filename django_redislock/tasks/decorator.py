@@ -49,6 +49,9 @@ class EnqueuedTask(Protocol):
     def func(self) -> Callable[..., Any]: ...
 
 
+NOT_FUNCTIONS = type, staticmethod, classmethod
+"""Types of objects that have a qualified name like a function."""
+
 F = TypeVar("F", bound=Callable[..., Any] | EnqueuedTask)
 
 ModeName = Literal[
@@ -158,8 +161,7 @@ def _decorate(options: Options, target: Any) -> Any:
     for framework in frameworks():
         if framework.is_task(target):
             return framework.decorate(options, target)
-    is_function = callable(target) and hasattr(target, "__qualname__")
-    if not is_function or isinstance(target, (type, staticmethod, classmethod)):
+    if not hasattr(target, "__qualname__") or isinstance(target, NOT_FUNCTIONS):
         raise TypeError(
             f"single_instance decorates a function, not {short_repr(target)}"
             f" ({type(target).__name__}). Pass its options by keyword, for example"

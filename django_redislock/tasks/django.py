@@ -48,8 +48,7 @@ PACKAGES: list[Any] = []
 
 for name in ("django.tasks", "django_tasks"):
     with suppress(ImportError):  # not installed, or an early version of the backport
-        for part in ("base", "exceptions", "signals"):
-            import_module(f"{name}.{part}")
+        import_module(f"{name}.signals")
         PACKAGES.append(import_module(name))
 
 TASK_CLASSES = tuple(package.base.Task for package in PACKAGES)
@@ -418,19 +417,18 @@ def _keep(
     seconds = call.single.options.max_queue_seconds
     if run_after:
         seconds += max(0.0, (run_after - timezone.now()).total_seconds())
-    in_transaction = transaction.get_connection().in_atomic_block
-    if in_transaction:
+    lease = seconds
+    if transaction.get_connection().in_atomic_block:  # a rollback can make the task disappear
+        lease = TRANSACTION_SECONDS
         queue_lock.metadata[UNCOMMITTED] = True
+        on_end(partial(_transaction_ended, queue_lock, seconds, get_result))
     try:
-        # A rollback can make the task disappear.
-        queue_lock.take_over(sending.token, TRANSACTION_SECONDS if in_transaction else seconds)
+        queue_lock.take_over(sending.token, lease)
     except RedisError as error:  # the task is enqueued
         logger.warning(
             "Queue lock not kept: task=%s name=%r error=%s",
             *(call.name, queue_lock.lock.name, error_text(error)),
         )
-    if in_transaction:
-        on_end(partial(_transaction_ended, queue_lock, seconds, get_result))
 
 
 def _transaction_ended(
@@ -448,15 +446,12 @@ def _release_if_unknown(queue_lock: QueueLock, get_result: Callable[[], Any]) ->
 
     A backend outside the database has enqueued it nevertheless.
     """
-    try:
-        get_result()
-    except NO_SUCH_RESULT:
-        with suppress(RedisError):  # it is retried in the background
+    with suppress(Exception):  # it is unreachable, and the lease expires soon
+        try:
+            get_result()
+        except NO_SUCH_RESULT:
             queue_lock.release()
-    except Exception:  # noqa: S110  unknown, and the lease expires soon
-        pass
-    finally:
-        connections.close_all()
+    connections.close_all()
 
 
 def is_uncommitted(queue_lock: Holding) -> bool:

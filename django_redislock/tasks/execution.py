@@ -88,7 +88,7 @@ class Execution:
         if not locking.while_running:
             after_queue = await sync_to_async(self._after_queue)()
             return self._settle(after_queue) if after_queue else await self._acall_function()
-        lock = self.single.running_lock(self.name, self.call, self.options.on_lost)
+        lock = self.single.running_lock(self.name, self.call)
         if conflict := await self._aacquire_or_conflict(lock):
             return self._settle(conflict)
         before = _held.set((*_held.get(), (self.alias, lock)))
@@ -136,10 +136,10 @@ class Execution:
     # The lock
 
     def _run_under_lock(self, body: Callable[[], Any]) -> Any:
-        on_lost = self.options.on_lost
-        abort = Abort() if on_lost == "abort" else None
-        lock = self.single.running_lock(self.name, self.call, abort or on_lost)
-        if abort:
+        lock = self.single.running_lock(self.name, self.call)
+        if self.options.on_lost == "abort":
+            abort = Abort()
+            lock.on_lost = abort
             body = partial(abort.run, lock, body)
         kept, conflict, before = 0.0, None, _held.get()
         # A soft time limit can interrupt between any two lines.
@@ -250,7 +250,7 @@ class Execution:
     def _release(self, lock: BaseLock, kept: float) -> None:
         """Release the lock, or pass it on to the queue lock of the task's next execution."""
         try:
-            if kept and self.call.task_id:
+            if kept:
                 queue_lock = self.single.queue_lock(lock, self.call)
                 queue_lock.metadata |= self.kept_metadata
                 queue_lock.inherit(kept)

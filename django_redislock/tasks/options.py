@@ -131,7 +131,7 @@ class Options:
         self.may_have_queue_lock = locking.when_sent or self.holds_on_retry
         self._check_combination()
         self.max_queue_seconds = cast("float", self.queue_timeout or QUEUE_TIMEOUT_SECONDS)
-        options = "timeout", "blocking_timeout", "at_least_for", "max_hold"
+        options = "timeout", "blocking_timeout", "at_least_for", "max_hold", "on_lost"
         self.of_lock = {
             option: getattr(self, option)
             for option in options
@@ -158,14 +158,14 @@ class Options:
         """Raise `ValueError` if options cannot be combined."""
         locking = self.locking
         not_mode = f"not mode={self.mode!r}"
+        used = {*self.policy.options}
+        if locking.separate:
+            used.add("countdown")  # a queued task that meets the running one is sent again
         for policy in POLICIES.values():
             for option in policy.options:
-                is_possible = isinstance(self.policy, policy) or (
-                    option == "countdown" and locking.separate
-                )
                 self._require(
                     option,
-                    is_possible,
+                    option in used,
                     f"on_conflict={policy.name!r}, not on_conflict={self.on_conflict!r}",
                 )
         for option, is_possible, required in (

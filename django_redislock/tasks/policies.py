@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Protocol, cast
 from django_redislock.lock_state import is_queued
 from django_redislock.snapshots import Holding
 
-from .deliveries import Holder
+from .deliveries import Claim, Holder
 
 if TYPE_CHECKING:
     from .conflict import Conflict
@@ -78,6 +78,9 @@ class Policy:
 
     needs_messages: ClassVar[bool] = False
     """Whether the task framework must be able to send a message again, or to revoke one."""
+
+    claim: ClassVar[Claim] = Claim.QUEUE_LOCK
+    """The claim of a task that took its queue lock."""
 
     replaces: ClassVar[bool] = False
     """Whether a newer task can take over the queue lock of a queued one."""
@@ -176,6 +179,7 @@ class Replace(Skip):
 
     name = "replace"
     is_for_start = False
+    claim = Claim.REPLACEABLE
     needs_messages = True
     replaces = True
 

@@ -150,10 +150,9 @@ class Single:
         lock.on_conflict = self.options.policy.recorded_as
         return lock
 
-    def running_lock(self, name: str, call: TaskCall, on_lost: Any = None) -> Mutex | Semaphore:
+    def running_lock(self, name: str, call: TaskCall) -> Mutex | Semaphore:
         """Return the lock that a call holds while it runs. It takes over the call's queue lock."""
         lock = self.lock(name, call, **self.options.of_lock)
-        lock.on_lost = on_lost
         lock.predecessor = call.queue_token
         if call.task_id:
             lock.task = call.task_name, call.task_id
@@ -245,7 +244,7 @@ def _signed_text(lock_name: str, task: tuple[str | None, str | None]) -> str:
 
 def marked(function: Callable[..., Any]) -> Single | None:
     """Return how a decorated function runs as a single instance, also inside other wrappers."""
-    return _mark_of(function) or _mark_of(unwrap(function, stop=lambda each: bool(_mark_of(each))))
+    return _mark_of(unwrap(function, stop=lambda each: bool(_mark_of(each))))
 
 
 def _mark_of(function: object) -> Single | None:
