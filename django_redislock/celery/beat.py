@@ -80,7 +80,6 @@ class LeaderScheduler(Scheduler):
         self._term_began = datetime.now(UTC)
         self._fence_token = 0
         self._leader_seen = ""
-        self._has_another_led = False
         self._reserved: dict[str, Entry] = {}
         self._failed: set[str] = set()
         super().__init__(app, *args, **kwargs)
@@ -165,8 +164,7 @@ class LeaderScheduler(Scheduler):
     def _begin(self, term: Term) -> bool:
         """Continue where the last leader stopped. Return False if a newer leader has begun."""
         fence_token = term.fence_token or 0
-        has_begun = self._last_runs.begin(fence_token, has_another_led=self._has_another_led)
-        if not has_begun:
+        if not self._last_runs.begin(fence_token):
             logger.warning(
                 "Beat cannot lead, the last runs have a larger fencing token: name=%r token=%d",
                 *(self._name, fence_token),
@@ -175,19 +173,18 @@ class LeaderScheduler(Scheduler):
         self._term = term
         self._term_began = datetime.now(UTC)
         self._fence_token = fence_token
-        self._has_another_led = False
         logger.info("Beat leads: name=%r fence_token=%d", self._name, fence_token)
         self.read_again()
         return True
 
     def _note_leader(self) -> None:
-        """Log who leads, and note whether it is another beat."""
+        """Log who leads. If it is another beat, forget the last runs."""
         info = self._manager.get(self._name)
         if info is None or info.first is None:
             self._leader_seen = ""
             return
-        if info.first.fence_token != self._fence_token:
-            self._has_another_led = True
+        if info.first.fence_token != self._fence_token:  # what this beat knows gets older
+            self._last_runs = LastRuns(self._manager, self._name)
         leader = holder_text(info.first)
         if leader != self._leader_seen:
             logger.info("Beat stands by: name=%r leader=%s", self._name, leader)
@@ -261,16 +258,16 @@ class LeaderScheduler(Scheduler):
             super().apply_entry(entry, producer=producer)
 
     def apply_async(
-        self, entry: Entry, producer: Any = None, advance: bool = True, **kwargs: Any
+        self, entry: Entry, producer: Any = None, advance: bool = False, **kwargs: Any
     ) -> Any:
-        """Send a message, and record that it was sent."""
-        following = self.reserve(entry) if advance else self._reserved[entry.name]
+        """Send a message, and record that it was sent. `tick()` has reserved its entry before."""
+        following = self._reserved[entry.name]
         options = entry.options
         last_run = self.run_of(entry)
         task_id = last_run.next_task_id(self._name, entry.name)
         entry.options = {"task_id": task_id, **options}
         try:
-            result = super().apply_async(entry, producer=producer, advance=False, **kwargs)
+            result = super().apply_async(entry, producer=producer, advance=advance, **kwargs)
         except SchedulingError as error:
             if is_unreachable(error):
                 self._failed.add(entry.name)
