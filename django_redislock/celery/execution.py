@@ -76,22 +76,27 @@ class CeleryExecution(Execution):
 
     def run(self) -> Any:
         """Run the function under its locks, or do what `on_conflict` says."""
-        self.message.execution = self
+        message, name = self.message, self.queue_lock_name
+        message.execution = self
         try:
-            result = super().run()
-            self.message.is_settled = True
+            if message.delivery is Delivery.DUPLICATE:
+                holder_id = complete_id(str(message.headers[DUPLICATE]))
+                result = self._settle(Conflict(self.call, name, holder_id))
+            else:
+                result = super().run()
+            message.is_settled = True
             return result
         finally:
             self.slot.leave()
-            self.message.execution = None
+            message.execution = None
             if self.options.policy.stores:
                 send_due(self.task.app, self.single.manager)
 
     def keep_lock_for(self, task_name: str, body: Any, headers: Any) -> None:
         """Keep the lock for a message that the task has sent in its own place, if it needs it."""
-        task, call, message = self.task.app.tasks.get(task_name), self.call, self.message
-        single = single_of(task) if task else None
-        if not (self.options.holds_on_retry and task and single):
+        task: Any = self.task.app.tasks.get(task_name)
+        single, call, message = single_of(task), self.call, self.message
+        if single is None or not self.options.holds_on_retry:
             return
         try:
             args, kwargs = tuple(body[0]), dict(body[1])
@@ -116,7 +121,7 @@ class CeleryExecution(Execution):
             lock.predecessor = ended.token
         return ended is not None
 
-    def _prepare_queue_lock(self) -> Conflict | None:
+    def _prepare_queue_lock(self) -> None:
         message, name = self.message, self.queue_lock_name
         if self._is_ignored_after(REVOKED):
             logger.info("Replaced task ignored: task=%s", self.call)
@@ -124,9 +129,6 @@ class CeleryExecution(Execution):
         # The arguments can have changed since it was sent.
         if message.queue_lock and message.queue_lock != name:
             self.single.release_queue_lock(message.queue_lock, self.call)
-        if message.delivery is not Delivery.DUPLICATE:
-            return None
-        return Conflict(self.call, name, complete_id(str(message.headers[DUPLICATE])))
 
     def _call_function(self) -> Any:
         call, function = self.call, self.single.function
@@ -175,7 +177,7 @@ class CeleryExecution(Execution):
         conflict.look()
         if conflict.is_with_running_itself:
             return conflict
-        is_behind = self._waits and conflict.is_with_queued_tasks(lock.capacity)
+        is_behind = self._waits and conflict.is_with_queued_tasks
         if is_behind and not self._may_take_over(lock, conflict):
             conflict.holder = Holder.QUEUED
             return conflict

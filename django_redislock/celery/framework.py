@@ -26,9 +26,6 @@ from django_redislock.tasks.single import Single, TaskCall
 from .execution import CeleryExecution, with_autoretry
 from .message import message_of, single_of
 from .sending import take_queue_lock_when_sent
-from .skipped import was_skipped
-
-__all__ = ["decorate", "execution", "is_task", "was_skipped"]
 
 state: Any = celery._state
 """Celery's apps and the task that it runs. Its type stubs do not describe this module."""
@@ -54,14 +51,13 @@ def decorate(options: Options, task: Any) -> Any:
 
 def execution(single: Single, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Execution | None:
     """Return the execution of a call of the task that Celery runs, or None."""
-    running: Task[..., Any] | None = state.get_current_task()
-    if running is None or single.is_async:  # Celery does not await coroutine functions
+    running = state.get_current_task()
+    # Celery does not await coroutine functions.
+    if single.is_async or single_of(running) is not single:
         return None
     added_args = 1 if args and args[0] is running else 0
     call = TaskCall(single, args, kwargs, running.name, None, added_args, running)
     message = message_of(running)
-    if single_of(running) is not single:
-        return None
     if message is None or message.execution:  # a direct call, perhaps by the function itself
         return Execution(call)
     call.task_id, call.is_expected = message.task_id, message.is_expected

@@ -68,9 +68,9 @@ MIN_QUEUE_SECONDS = 1.0
 """The least lease of a queue lock, also if the task expires at once."""
 
 
-def single_of(task: Task[..., Any]) -> Single | None:
+def single_of(task: Task[..., Any] | None) -> Single | None:
     """Return how a task runs as a single instance, or None if it does not."""
-    return marked(task.run)
+    return marked(getattr(task, "run", None))
 
 
 class Message:

@@ -61,7 +61,7 @@ class StoringProducer:
 
     def publish(self, body: Any, **properties: Any) -> Any:
         """Store the message. Publish anything else, such as an event about it."""
-        headers = properties.get("headers") or {}
+        headers = properties.setdefault("headers", {})
         if task_id_in(headers, body) != self._sending.task_id:
             return self._publish(body, properties)
         stored = self._sending.store(packed(body, properties))
@@ -96,7 +96,7 @@ def packed(body: Any, properties: dict[str, Any]) -> str:
                 "body": data,  # JSON of kombu can contain bytes
                 "content_type": content_type,
                 "content_encoding": encoding,
-                "headers": properties.get("headers") or {},
+                "headers": properties["headers"],
                 "exchange": getattr(exchange, "name", exchange),
                 "queues": [queue.name for queue in properties.get("declare") or ()],
                 "properties": {

@@ -22,6 +22,7 @@ from django.db import connections
 from django_redislock import clock
 from django_redislock.identity import complete_id
 from django_redislock.snapshots import Holding
+from django_redislock.tasks.conflict import SIMULATED
 from django_redislock.text import error_text
 
 logger = logging.getLogger("django_redislock")
@@ -52,15 +53,15 @@ def ended_queue_lock(task: Task[..., Any], queue_locks: Sequence[Holding]) -> Ho
 
     Args:
         task: The task that is sent or starts. The other tasks have its app.
-        queue_locks: The queue locks of other tasks.
+        queue_locks: The queue locks.
     """
     if task.app.conf.task_always_eager or clock.now() < _paused_until:
         return None
     questions = []
     for holding in queue_locks:
-        task_id = complete_id(holding.holder.task_id)
-        other = task.app.tasks.get(holding.holder.task_name or "", task)
-        if task_id and _can_answer(other.backend):
+        task_id, name = complete_id(holding.holder.task_id), str(holding.holder.task_name)
+        other = task.app.tasks.get(name, task)
+        if task_id and _can_answer(other.backend) and not holding.metadata.get(SIMULATED):
             # Here, because a backend belongs to the thread that asks for it.
             questions.append((holding, task_id, other.backend))
     return _answer(questions) if questions else None

@@ -207,10 +207,10 @@ class Sending:
         conflict.look()
         if conflict.holder is not Holder.ITSELF or conflict.error.in_cooldown:
             return False
-        ended = ended_queue_lock(self.task, conflict.own_queue_locks)
-        if ended:
-            self.queue_lock.release()
-        return ended is None
+        if ended_queue_lock(self.task, conflict.queue_locks) != conflict.holding:
+            return True
+        self.queue_lock.release()
+        return False
 
     def _send_again(self) -> Any:
         """Publish a message that an execution sends in its place, or the worker for a dead one."""
@@ -419,10 +419,7 @@ class Sending:
         A message that others need is sent as a duplicate, unless it is queued already, or would be
         skipped because of another task.
         """
-        policy = self.single.options.policy
-        # Only the id is known of a lock that nobody holds any more.
-        is_same = self.conflict.error.task_id == self.task_id
-        holder = Holder.ITSELF if is_same else Holder.OTHER
+        policy, holder = self.single.options.policy, self.conflict.holder
         runs_later = policy.loses_work and self.conflict.is_with_another_task
         if WHEN_SENT[self.occasion][holder] is Action.SEND_DUPLICATE and not runs_later:
             return self._publish_duplicate()

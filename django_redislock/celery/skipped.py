@@ -13,6 +13,8 @@ from typing import Any
 from celery import Task
 from celery.result import AsyncResult, EagerResult, GroupResult
 
+from django_redislock.tasks.skipped import result_was_skipped
+
 SKIPPED_ID = "redislock:skipped"
 """The id of the group."""
 
@@ -27,16 +29,17 @@ def record_skip(task: Task[..., Any]) -> None:
     request: Any = task.request
     if request.is_eager:
         eager_ids.append(str(request.id))
-    elif isinstance(request.children, list):  # else it is forged, and Celery stores no result
+    else:
         # Not add_trail(), which has no effect without the task's option `trail`.
         request.children.append(GroupResult(SKIPPED_ID, [], app=task.app))
 
 
-def was_skipped(result: Any) -> bool | None:
-    """Return whether a task was skipped, or None if this is not a result of Celery."""
-    if not isinstance(result, AsyncResult):
-        return None
-    if isinstance(result, EagerResult):
-        return result.id in eager_ids
-    children: Any = result.children or ()
+@result_was_skipped.register(EagerResult)
+def _(result: Any) -> bool:
+    return str(result.id) in eager_ids
+
+
+@result_was_skipped.register(AsyncResult)
+def _(result: Any) -> bool:
+    children = result.children or ()
     return any(each.id == SKIPPED_ID for each in children)

@@ -24,6 +24,7 @@ from django_redislock import clock
 from django_redislock.identity import child_id, process_id
 from django_redislock.manager import LockManager, locks
 from django_redislock.tasks.conflict import holders_of
+from django_redislock.tasks.decorator import definitions
 from django_redislock.tasks.single import queue_lock_token
 from django_redislock.text import error_text, printable
 
@@ -56,7 +57,7 @@ def start_monitor(sender: Any, **_: Any) -> None:
 def received(request: Any, **_: Any) -> None:
     # A worker keeps a task until its ETA or until a pool process is free, and discards it only
     # then if it was revoked.
-    if (single := single_of(request.task)) and single.options.may_have_queue_lock:
+    if single_of(request.task):
         _monitor.received[request.id] = request
 
 
@@ -131,7 +132,7 @@ class Monitor:
         ids = set(revoked)
         new = ids - self.known_revoked
         self.known_revoked = ids
-        for manager in managers_with_stored(self.app):
+        for manager in managers_with_stored():
             for task_id in new:
                 send_now(self.app, manager, queue_lock_token(task_id))
             send_due(self.app, manager)
@@ -160,14 +161,10 @@ def repeat(check: Callable[[], None], seconds: float) -> None:
     threading.Thread(target=run, name="redislock-watch", daemon=True).start()
 
 
-def managers_with_stored(app: Any) -> list[LockManager]:
-    """Return the managers of the cache aliases that can have stored messages of the app."""
-    aliases = set()
-    for task in list(app.tasks.values()):
-        single = single_of(task)
-        if single and single.options.policy.stores:
-            aliases.add(single.options.using)
-    return [locks.using(alias) for alias in aliases]
+def managers_with_stored() -> list[LockManager]:
+    """Return the managers of the cache aliases that can have stored messages."""
+    stored = {each.options.using for each in list(definitions) if each.options.policy.stores}
+    return [locks.using(alias) for alias in stored]
 
 
 def is_revoked(request: Any) -> bool:
@@ -208,10 +205,10 @@ def _release(alias: str, name: str, pid: int, at_least_for: float) -> None:
     for holding in holders_of(manager.get(name)):
         holder = holding.holder
         # A cooldown stays, and so does the queue lock of a message that the process sent.
-        is_running = holding.timeout and not holding.metadata.get("queued")
         if (
             holder.process == process
-            and is_running
+            and holding.timeout
+            and not holding.metadata.get("queued")
             and manager.release_for(
                 name, holding.stored_token, at_least_for=at_least_for, killed=True
             )

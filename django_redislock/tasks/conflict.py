@@ -96,28 +96,26 @@ class Conflict:
     def _task_names(self) -> set[str | None]:
         return {each.holder.task_name for each in self._holders}
 
-    def is_with_queued_tasks(self, limit: int) -> bool:
+    @property
+    def is_full(self) -> bool:
+        """Whether the holders take all of the lock."""
+        taken = sum(each.weight for each in self._holders)
+        return self.info is not None and taken >= self.info.capacity
+
+    @property
+    def is_with_queued_tasks(self) -> bool:
         """Whether queued tasks take all of the lock, apart from holders in cooldown."""
         return (
             self.holding is not None
             and self.holder is not Holder.ITSELF
             and is_queued(self.holding)
-            and len(self._holders) >= limit
+            and self.is_full
         )
 
     @property
     def queue_locks(self) -> list[Holding]:
-        """The queue locks of other tasks, which may have ended without releasing them."""
-        return [
-            each
-            for each in self._holders
-            if is_queued(each) and not self._is_itself(each) and not each.metadata.get(SIMULATED)
-        ]
-
-    @property
-    def own_queue_locks(self) -> list[Holding]:
-        """The queue locks of the task itself."""
-        return [each for each in self._holders if is_queued(each) and self._is_itself(each)]
+        """The queue locks, whose tasks may have ended without releasing them."""
+        return [each for each in self._holders if is_queued(each)]
 
     @property
     def _holders(self) -> tuple[Holding, ...]:
@@ -135,7 +133,7 @@ class Conflict:
         self._warn_about_another_task()
         send(
             task_skipped,
-            sender=call.single.decorated if call.task is None else call.task,
+            sender=call.task,
             name=self.name,
             task_id=call.task_id,
             holder_task_id=error.task_id,

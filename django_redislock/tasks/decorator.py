@@ -29,8 +29,8 @@ def frameworks() -> list[Any]:
     - ``decorate(options, task)`` returns the task that runs as a single instance.
     - ``execution(single, args, kwargs)`` returns the `Execution` of a call, or None if the call is
       not for a task of the framework.
-    - ``was_skipped(result)`` returns whether a task was skipped, or None if the result is not one
-      of the framework.
+
+    They also register with `result_was_skipped()`.
     """
     paths = ["django_redislock.tasks.django"]
     if find_spec("celery"):
@@ -214,4 +214,4 @@ def _execution(single: Single, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
         execution: Execution | None = framework.execution(single, args, kwargs)
         if execution is not None:
             return execution
-    return Execution(TaskCall(single, args, kwargs))
+    return Execution(TaskCall(single, args, kwargs, task=single.decorated))

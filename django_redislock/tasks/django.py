@@ -34,11 +34,12 @@ from django_redislock.lock_types import QueueLock
 from django_redislock.snapshots import Holding
 from django_redislock.text import age, error_text, printable
 
-from .conflict import Conflict, holders_of
+from .conflict import SIMULATED, Conflict, holders_of
 from .decorator import definitions, wrap
 from .execution import Execution
 from .options import Options
 from .single import Single, TaskCall, marked
+from .skipped import result_was_skipped
 from .transactions import TRANSACTION_SECONDS, on_end
 
 logger = logging.getLogger("django_redislock")
@@ -52,7 +53,6 @@ for name in ("django.tasks", "django_tasks"):
         PACKAGES.append(import_module(name))
 
 TASK_CLASSES = tuple(package.base.Task for package in PACKAGES)
-RESULT_CLASSES = tuple(package.base.TaskResult for package in PACKAGES)
 
 NO_SUCH_RESULT = tuple(package.exceptions.TaskResultDoesNotExist for package in PACKAGES)
 
@@ -65,10 +65,8 @@ SKIPPED = "redislock_skipped"
 """The key in the return value of a skipped task. Its value is the reason."""
 
 
-def was_skipped(result: Any) -> bool | None:
-    """Return whether a task was skipped, or None if this is not a result of `django.tasks`."""
-    if not isinstance(result, RESULT_CLASSES):
-        return None
+def was_skipped(result: Any) -> bool:
+    """Return whether a task was skipped."""
     if result.status != "SUCCESSFUL":
         return False
     return isinstance(result.return_value, dict) and SKIPPED in result.return_value
@@ -125,6 +123,7 @@ def queued_single(task: Any) -> Single | None:
 for package in PACKAGES:
     package.signals.task_started.connect(begin_run)
     package.signals.task_finished.connect(end_run)
+    result_was_skipped.register(package.base.TaskResult, was_skipped)
 
 
 being_sent: ContextVar[str] = ContextVar("django_redislock_being_sent", default="")
@@ -219,7 +218,7 @@ def execution(
     """Return the execution of a call that a backend makes for the task that it runs."""
     found = runs.get()
     run = found[-1] if found else None
-    call = TaskCall(single, args, kwargs, added_args=single.added_args)
+    call = TaskCall(single, args, kwargs, added_args=single.added_args, task=single.decorated)
     if run is None or run.has_begun or marked(run.result.task.func) is not single:
         return DjangoTaskExecution(call) if single.framework == "django" else None
     check_options(single.options)
@@ -368,8 +367,11 @@ class QueueLocks:
         try:
             return bool(self.get_result(task_id).is_finished)  # type: ignore[attr-defined]
         except NO_SUCH_RESULT:
-            is_replicated = age(queue_lock) >= REPLICATION_SECONDS
-            return is_replicated and not is_uncommitted(queue_lock)
+            return (
+                age(queue_lock) >= REPLICATION_SECONDS
+                and not is_uncommitted(queue_lock)
+                and not queue_lock.metadata.get(SIMULATED)
+            )
         except Exception:  # it is unreachable, or stores no results
             return False
 

@@ -73,8 +73,7 @@ class Execution:
         """Run the function under its locks, or do what `on_conflict` says."""
         locking, body = self.options.locking, self._call_function
         if locking.when_sent:
-            if conflict := self._prepare_queue_lock():
-                return self._settle(conflict)
+            self._prepare_queue_lock()
             if locking.separate or not locking.while_running:
                 body = self._run_after_queue
         return self._run_under_lock(body) if locking.while_running else body()
@@ -194,26 +193,27 @@ class Execution:
         try:
             return lock.acquire(blocking=blocking)
         except LockError as error:
-            if not error.held_as:
-                raise
-        was_own = self.single.release_queue_lock(self.name, self.call)
-        return was_own and self._acquires(lock, blocking=blocking)
+            released = self._released_other_type(error)
+        return released and self._acquires(lock, blocking=blocking)
 
     async def _aacquires(self, lock: BaseLock) -> bool:
         """Async version of `_acquires()`, which waits if `on_conflict` says so."""
         try:
             return await lock.aacquire(blocking=self._waits)
         except LockError as error:
-            if not error.held_as:
-                raise
-        release = sync_to_async(self.single.release_queue_lock)
-        return await release(self.name, self.call) and await self._aacquires(lock)
+            released = await sync_to_async(self._released_other_type)(error)
+        return released and await self._aacquires(lock)
+
+    def _released_other_type(self, error: LockError) -> bool:
+        """Release the queue lock of this message if it is of the type that refused the lock."""
+        if not error.held_as:
+            raise error
+        return self.single.release_queue_lock(self.name, self.call)
 
     # The queue lock
 
-    def _prepare_queue_lock(self) -> Conflict | None:
-        """Prepare the use of the queue lock, or return a conflict that is known already."""
-        return None
+    def _prepare_queue_lock(self) -> None:
+        """Prepare the use of the queue lock."""
 
     def _run_after_queue(self) -> Any:
         """Release the queue lock when the task starts, and call the function."""

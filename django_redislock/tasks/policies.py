@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Protocol, cast
 
-from django_redislock.lock_state import is_queued
 from django_redislock.snapshots import Holding
 
 from .deliveries import Claim, Holder
@@ -184,12 +183,10 @@ class Replace(Skip):
     replaces = True
 
     def replaceable(self, conflict: Conflict) -> Holding | None:
-        info = conflict.info
-        if info is None or sum(each.weight for each in info.holders) < info.capacity:
+        if not conflict.is_full:
             return None
         name = conflict.call.task_name
-        queued = [each for each in info.holders if is_queued(each)]
-        return next((each for each in queued if each.holder.task_name == name), None)
+        return next((each for each in conflict.queue_locks if each.holder.task_name == name), None)
 
 
 class Queue(Policy):

@@ -53,7 +53,7 @@ class TaskCall:
     """The number of positional arguments that the task framework puts first."""
 
     task: Any = None
-    """The task that is called, for `task_skipped`."""
+    """The task or function that is called, as its users see it."""
 
     is_expected: bool = False
     """Whether other tasks or a caller depend on the result."""
@@ -242,7 +242,7 @@ def _signed_text(lock_name: str, task: tuple[str | None, str | None]) -> str:
     return json.dumps([lock_name, *task])
 
 
-def marked(function: Callable[..., Any]) -> Single | None:
+def marked(function: Any) -> Single | None:
     """Return how a decorated function runs as a single instance, also inside other wrappers."""
     return _mark_of(unwrap(function, stop=lambda each: bool(_mark_of(each))))
 

@@ -1,5 +1,6 @@
 """Whether a task was skipped, for the results of all task frameworks."""
 
+from functools import singledispatch
 from typing import Any
 
 from django_redislock.names import short_repr
@@ -20,10 +21,13 @@ def was_skipped(result: Any) -> bool:
     Raises:
         TypeError: It is neither.
     """
-    for framework in frameworks():
-        found: bool | None = framework.was_skipped(result)
-        if found is not None:
-            return found
+    frameworks()  # each of them registers the types of its results
+    return result_was_skipped(result)
+
+
+@singledispatch
+def result_was_skipped(result: Any) -> bool:
+    """Return whether a task was skipped, by the type of its result."""
     raise TypeError(
         "was_skipped() takes an AsyncResult of Celery or a TaskResult of django.tasks, not"
         f" {short_repr(result)} ({type(result).__name__})"
