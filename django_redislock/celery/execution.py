@@ -76,12 +76,12 @@ class CeleryExecution(Execution):
 
     def run(self) -> Any:
         """Run the function under its locks, or do what `on_conflict` says."""
-        message, name = self.message, self.queue_lock_name
+        message = self.message
         message.execution = self
         try:
             if message.delivery is Delivery.DUPLICATE:
                 holder_id = complete_id(str(message.headers[DUPLICATE]))
-                result = self._settle(Conflict(self.call, name, holder_id))
+                result = self._settle(Conflict(self.call, self.queue_lock_name, holder_id))
             else:
                 result = super().run()
             message.is_settled = True
@@ -95,14 +95,16 @@ class CeleryExecution(Execution):
     def keep_lock_for(self, task_name: str, body: Any, headers: Any) -> None:
         """Keep the lock for a message that the task has sent in its own place, if it needs it."""
         task: Any = self.task.app.tasks.get(task_name)
-        single, call, message = single_of(task), self.call, self.message
+        single = single_of(task)
+        call = self.call
         if single is None or not self.options.holds_on_retry:
             return
         try:
             args, kwargs = tuple(body[0]), dict(body[1])
             # With other arguments than the message has, the name follows from them.
-            if task is not self.task or (args, kwargs) != (message.args, message.kwargs):
-                call = call_of(single, task, message.task_id, args, kwargs)
+            sent_before = self.task, self.message.args, self.message.kwargs
+            if (task, args, kwargs) != sent_before:
+                call = call_of(single, task, self.message.task_id, args, kwargs)
             if call.single.name_of(call) == self.name:
                 times = headers.get("eta"), headers.get("expires")
                 seconds = queue_seconds(self.single, self.task.app, *times)

@@ -19,7 +19,7 @@ from celery import Task, signals
 from celery.app.task import Context
 from celery.exceptions import InvalidTaskError, Reject
 from celery.result import AsyncResult
-from celery.states import REVOKED, SUCCESS
+from celery.states import RETRY, REVOKED, SUCCESS
 from celery.utils.time import maybe_iso8601, maybe_make_aware
 
 from django_redislock.lock_types import QueueLock
@@ -185,12 +185,12 @@ def sent(sender: str, headers: Any, body: Any, **_: Any) -> None:
 
 
 @signals.task_postrun.connect
-def end(sender: Any, retval: Any, **_: Any) -> None:
+def end(sender: Any, retval: Any, state: str, **_: Any) -> None:
     if message := message_of(sender):
         found = executed.get()
         executed.set(found[: found.index(message)])  # also without what began inside it
-        # The task has failed, or its class or Celery did not call the function.
-        if not (message.is_settled or returns_to_queue(sender, retval)):
+        # Otherwise the task has failed, or its class or Celery did not call the function.
+        if not (message.is_settled or state == RETRY or returns_to_queue(sender, retval)):
             release_queue_lock(sender, sender.request)
 
 

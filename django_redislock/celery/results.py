@@ -59,8 +59,8 @@ def ended_queue_lock(task: Task[..., Any], queue_locks: Sequence[Holding]) -> Ho
         return None
     questions = []
     for holding in queue_locks:
-        task_id, name = complete_id(holding.holder.task_id), str(holding.holder.task_name)
-        other = task.app.tasks.get(name, task)
+        task_id = complete_id(holding.holder.task_id)
+        other = task.app.tasks.get(str(holding.holder.task_name), task)
         if task_id and _can_answer(other.backend) and not holding.metadata.get(SIMULATED):
             # Here, because a backend belongs to the thread that asks for it.
             questions.append((holding, task_id, other.backend))

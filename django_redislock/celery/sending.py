@@ -175,18 +175,17 @@ class Sending:
             return self._send_again()
         if self.has_own_id and self._is_known():
             return self._refuse()
-        policy = self.single.options.policy
         if self._stores:
             return self._store({})
+        policy = self.single.options.policy
+        # Before the first attempt, because the history would show a refusal.
+        replaced = policy.replaceable(self.conflict)
         for _ in range(MAX_ATTEMPTS):
-            replaced = None
-            if policy.replaces:  # first, because the history would show a refusal
-                self.conflict.look()
-                replaced = policy.replaceable(self.conflict)
             if self._take(replaced):
                 return self._publish_with_queue_lock(replaced)
-            # Otherwise the lock was released since, or another task was queued.
-            if not self.conflict.look() or policy.replaceable(self.conflict):
+            self.conflict.look()
+            replaced = policy.replaceable(self.conflict)
+            if replaced or self.conflict.holder is Holder.NOBODY:
                 continue
             ended = ended_queue_lock(self.task, self.conflict.queue_locks)
             if not ended:
@@ -419,7 +418,8 @@ class Sending:
         A message that others need is sent as a duplicate, unless it is queued already, or would be
         skipped because of another task.
         """
-        policy, holder = self.single.options.policy, self.conflict.holder
+        policy = self.single.options.policy
+        holder = self.conflict.holder
         runs_later = policy.loses_work and self.conflict.is_with_another_task
         if WHEN_SENT[self.occasion][holder] is Action.SEND_DUPLICATE and not runs_later:
             return self._publish_duplicate()

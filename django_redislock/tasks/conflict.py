@@ -89,7 +89,8 @@ class Conflict:
     @property
     def is_with_another_task(self) -> bool:
         """Whether only other tasks hold the lock, so that this call is not a duplicate."""
-        own, names = self.call.task_name, self._task_names
+        own = self.call.task_name
+        names = self._task_names
         return bool(own and names and names.isdisjoint({own, None}))
 
     @property

@@ -182,8 +182,8 @@ class Options:
             ("key", self.unique_on is None, "no unique_on: use one of them"),
         ):
             self._require(option, is_possible, required)
-        timeout = conf.timeout if self.timeout is None and settings.configured else self.timeout
-        if self.max_hold is not None and timeout is not None:
+        if self.max_hold is not None and settings.configured:
+            timeout = self.timeout or conf.timeout
             validators.max_hold("max_hold", self.max_hold, timeout, self.at_least_for)
 
 

@@ -107,7 +107,7 @@ class Policy:
         raise conflict.error
 
     def replaceable(self, conflict: Conflict) -> Holding | None:
-        """Return the queue lock that a new message takes over, of a lock that was just read."""
+        """Look at the holders, if need be, and return the queue lock that a message takes over."""
         return None
 
     def seconds_until_retry(self, conflicts: int) -> float:
@@ -183,6 +183,7 @@ class Replace(Skip):
     replaces = True
 
     def replaceable(self, conflict: Conflict) -> Holding | None:
+        conflict.look()
         if not conflict.is_full:
             return None
         name = conflict.call.task_name
