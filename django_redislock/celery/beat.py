@@ -258,16 +258,16 @@ class LeaderScheduler(Scheduler):
             super().apply_entry(entry, producer=producer)
 
     def apply_async(
-        self, entry: Entry, producer: Any = None, advance: bool = False, **kwargs: Any
+        self, entry: Entry, producer: Any = None, advance: bool = True, **kwargs: Any
     ) -> Any:
-        """Send a message, and record that it was sent. `tick()` has reserved its entry before."""
-        following = self._reserved[entry.name]
+        """Send a message, and record that it was sent."""
+        following = self.reserve(entry) if advance else self._reserved[entry.name]
         options = entry.options
         last_run = self.run_of(entry)
         task_id = last_run.next_task_id(self._name, entry.name)
         entry.options = {"task_id": task_id, **options}
         try:
-            result = super().apply_async(entry, producer=producer, advance=advance, **kwargs)
+            result = super().apply_async(entry, producer=producer, advance=False, **kwargs)
         except SchedulingError as error:
             if is_unreachable(error):
                 self._failed.add(entry.name)
