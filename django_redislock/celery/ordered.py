@@ -57,7 +57,7 @@ class StoringProducer:
     @property
     def channel(self) -> Any:
         """The channel on which the result backend ``rpc://`` declares its queue."""
-        return self._producer.channel if self._producer else self.connection.default_channel
+        return self.connection.default_channel
 
     def publish(self, body: Any, **properties: Any) -> Any:
         """Store the message. Publish anything else, such as an event about it."""

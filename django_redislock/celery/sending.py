@@ -216,18 +216,14 @@ class Sending:
         if DUPLICATE in self.headers:  # it has not run, and its next execution is a normal one
             del self.headers[DUPLICATE]
             return self._publish({})
-        # If the task runs under the lock with this name, the lock becomes the queue lock.
-        keeps_lock = self.is_inside and not self.single.options.locking.separate
-        if self._stores and not keeps_lock:
-            return self._store_or_publish({} if self.earlier else {AGAIN: True})
-        if not keeps_lock and self._take():
+        if self.is_inside and not self.single.options.locking.separate:
+            # The task runs under the lock with this name, which becomes the queue lock.
+            return self._publish(self._headers_again)
+        if self._stores:
+            return self._store_or_publish(self._headers_again)
+        if self._take():
             return self._publish_with_queue_lock()
-        if self.earlier is None:  # the dead process can still hold the lock
-            return self._publish({AGAIN: True})
-        met_before = self.earlier.headers.get(CONFLICTS)
-        is_by_conflict = self.headers.get(CONFLICTS) not in (None, met_before)
-        # After ``self.retry()`` or ``self.replace()``, the task has run, and must run again.
-        return self._publish({} if is_by_conflict else self._queue_lock_headers)
+        return self._publish(self._headers_again)
 
     # The queue lock
 
@@ -261,6 +257,17 @@ class Sending:
         if alias := self.single.options.using:
             headers[CACHE] = alias
         return headers
+
+    @property
+    def _headers_again(self) -> dict[str, Any]:
+        """The headers of a message that is sent again without a new queue lock."""
+        if self.earlier is None:  # the dead process can still hold the lock
+            return {AGAIN: True}
+        met_before = self.earlier.headers.get(CONFLICTS)
+        if self.headers.get(CONFLICTS) not in (None, met_before):
+            return {}  # it has met another conflict, and has not run
+        # After ``self.retry()`` or ``self.replace()``, the task has run, and must run again.
+        return self._queue_lock_headers
 
     def _publish_with_queue_lock(self, replaced: Holding | None = None) -> Any:
         then = partial(self._end, replaced)

@@ -127,12 +127,15 @@ class Monitor:
 
         Their senders may be dead. Messages that were revoked do not wait any longer.
         """
+        managers = managers_with_stored()
+        if not managers:
+            return
         from celery.worker.state import revoked  # only a worker needs it
 
         ids = set(revoked)
         new = ids - self.known_revoked
         self.known_revoked = ids
-        for manager in managers_with_stored():
+        for manager in managers:
             for task_id in new:
                 send_now(self.app, manager, queue_lock_token(task_id))
             send_due(self.app, manager)
