@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import cached_property, partial, wraps
@@ -14,6 +15,7 @@ from celery.result import EagerResult
 from celery.utils import uuid
 from redis.exceptions import RedisError
 
+from django_redislock import clock
 from django_redislock.engine.outages import is_outage
 from django_redislock.engine.stored import Stored, StoreOutcome
 from django_redislock.exceptions import LockError
@@ -67,8 +69,19 @@ MIN_EXPIRY_SECONDS = 0.001
 OUTAGE_PAUSE_SECONDS = 2
 """Until a message is delivered again that could not be stored."""
 
+LOOK_SECONDS = 1.0
+"""Between two looks of a process whether the task that holds up a queue has ended. A look is a
+request, and asks the result backend."""
+
+MAX_LOOKS = 1000
+"""Of how many queues a process remembers when it looked last."""
+
 MAX_ATTEMPTS = 100
 """How often the queue lock can be released, or taken by another sender, while this one tries."""
+
+
+_last_looks: dict[tuple[str, str], float] = {}
+"""When this process looked last, by cache alias and lock."""
 
 
 def take_queue_lock_when_sent(task: Task[..., Any], single: Single) -> None:
@@ -336,9 +349,10 @@ class Sending:
             )
         except RedisError as error:
             raise NotStored(error) from error
-        if stored.outcome in (StoreOutcome.QUEUED, StoreOutcome.FULL):
+        if stored.outcome is StoreOutcome.QUEUED and self._is_look_due():
             self._release_ended()
         if stored.outcome is StoreOutcome.FULL:
+            self._release_ended()
             raise self.conflict.error
         if stored.outcome is StoreOutcome.KIND:
             raise LockError(
@@ -347,6 +361,17 @@ class Sending:
                 lock_name=self.name,
             )
         return stored
+
+    def _is_look_due(self) -> bool:
+        """Return whether this process has not looked at the queue a moment ago."""
+        now = clock.now()
+        queue = self.single.manager.alias, self.name
+        if now < _last_looks.get(queue, -math.inf) + LOOK_SECONDS:
+            return False
+        if len(_last_looks) >= MAX_LOOKS:
+            _last_looks.clear()
+        _last_looks[queue] = now
+        return True
 
     def _release_ended(self) -> None:
         """Let the queue go on if a task has ended and left its queue lock."""

@@ -117,6 +117,18 @@ def test_a_task_that_has_ended_keeps_no_other_waiting(app, name, is_full):
     assert end(app, task, message) == "ran"
 
 
+def test_a_sender_looks_at_a_queue_once_in_a_while(app, name, moving_clock):
+    task = make_task(app, name, **ORDERED)
+    results = [task.delay(), task.delay()]
+    delivered(app)
+    app.backend.store_result(results[0].id, None, "FAILURE")
+    task.delay()
+    assert delivered(app) == []
+    moving_clock.pass_time(1)
+    task.delay()
+    assert ids_of(delivered(app)) == [results[1].id]
+
+
 def test_the_same_id_is_not_sent_twice(app, name):
     task = make_task(app, name, **ORDERED)
     for _ in range(2):
