@@ -45,7 +45,7 @@ class QueueEntry(NamedTuple):
 
     def remove(self, manager: LockManager) -> bool:
         """Remove the task, and return whether it was in the queue."""
-        return bool(Outbox(manager.alias).cancel(self.token))
+        return Outbox(manager.alias).cancel(self.token)
 
 
 def log_text(using: str, waiter: Waiter, event: str) -> str:

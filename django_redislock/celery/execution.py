@@ -134,7 +134,8 @@ class CeleryExecution(Execution):
 
     def _call_function(self) -> Any:
         call, function = self.call, self.single.function
-        # The second copy of a stored message finds its queue lock taken over by the first one.
+        # The second copy of a stored message finds its queue lock taken over by the first one. If
+        # it has to return to the queue, it is marked as sent again.
         is_copy_possible = self.delivery in MAY_HAVE_BEGUN or not self.took_over_queue_lock
         if is_copy_possible and self._is_ignored_after(SUCCESS):
             logger.info("Redelivered task ignored, it has already succeeded: task=%s", call)
@@ -198,7 +199,10 @@ class CeleryExecution(Execution):
         is_with_other_delivery = (
             conflict.holder is Holder.ITSELF and self.delivery is not Delivery.RETRY
         )
-        has_begun = self.delivery in MAY_HAVE_BEGUN or is_with_other_delivery
+        # A stored message that does not get its lock can be the second copy of one that has run.
+        has_begun = (
+            self.delivery in MAY_HAVE_BEGUN or is_with_other_delivery or self.options.policy.stores
+        )
         headers = {CONFLICTS: message.conflicts + 1, AGAIN: has_begun}
         # Not task.retry(): that counts against the task's own max_retries.
         signature = task.signature_from_request(task.request, countdown=countdown)

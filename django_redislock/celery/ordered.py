@@ -164,15 +164,3 @@ def send_one(app: Celery, outbox: Outbox, message: OutgoingMessage) -> None:
         )
     else:
         outbox.confirm(message.token, message.claim)
-
-
-def send_now(app: Celery, manager: LockManager, token: str) -> None:
-    """Publish a message that was revoked, if it is in a queue, without the lock.
-
-    The worker that gets it ends it as it ends any revoked task. If that worker does not know of
-    the revocation, it returns the message to its place in the queue.
-    """
-    outbox = Outbox(manager.alias)
-    message = outbox.cancel(token)
-    if message:
-        send_one(app, outbox, OutgoingMessage(token, "", 0, is_again=False, message=message))

@@ -344,7 +344,7 @@ class Sending:
                 lease=self.single.options.max_queue_seconds,
                 starts_in=delay_until(self.start, app),
                 expires_in=0 if expires is None else max(MIN_EXPIRY_SECONDS, expires),
-                most=self.single.options.max_queued or 0,
+                most=self._max_queued,
                 arrival=number(self.headers.get(ARRIVAL), MAX_ARRIVAL),
             )
         except RedisError as error:
@@ -361,6 +361,13 @@ class Sending:
                 lock_name=self.name,
             )
         return stored
+
+    @property
+    def _max_queued(self) -> int:
+        """The limit of messages in the queue, or 0: a message that returns is not refused."""
+        if self.occasion in SENT_ANYWAY:
+            return 0
+        return self.single.options.max_queued or 0
 
     def _is_look_due(self) -> bool:
         """Return whether this process has not looked at the queue a moment ago."""
@@ -380,11 +387,11 @@ class Sending:
         if ended is None:
             return
         with suppress(RedisError):  # it expires
-            self.single.manager.release_for(self.name, ended.stored_token)
-            logger.info(
-                "Queue lock released of a task that has ended: name=%r task=%s by=%s",
-                *(self.name, printable(ended.holder.task_id), self.call),
-            )
+            if self.single.manager.release_for(self.name, ended.stored_token):
+                logger.info(
+                    "Queue lock released of a task that has ended: name=%r task=%s by=%s",
+                    *(self.name, printable(ended.holder.task_id), self.call),
+                )
             send_due(self.task.app, self.single.manager)
 
     def confirm(self, claim: str) -> None:

@@ -22,6 +22,7 @@ from redis.exceptions import RedisError
 
 from django_redislock import clock
 from django_redislock.identity import child_id, process_id
+from django_redislock.lock_types.stored_task import Outbox
 from django_redislock.manager import LockManager, locks
 from django_redislock.tasks.conflict import holders_of
 from django_redislock.tasks.decorator import definitions
@@ -31,7 +32,7 @@ from django_redislock.text import error_text, printable
 from . import board
 from .board import Slot
 from .message import release_dropped, release_queue_lock, single_of
-from .ordered import send_due, send_now
+from .ordered import send_due
 
 logger = logging.getLogger("django_redislock")
 
@@ -125,7 +126,9 @@ class Monitor:
     def look_after_stored(self) -> None:
         """Send messages that wait in the queues of their locks, if nobody else has done it.
 
-        Their senders may be dead. Messages that were revoked do not wait any longer.
+        Their senders may be dead. Messages that were revoked do not wait any longer: the worker
+        that gets one ends it as it ends any revoked task, or returns it to its place in the queue
+        if it does not know of the revocation.
         """
         managers = managers_with_stored()
         if not managers:
@@ -133,12 +136,12 @@ class Monitor:
         from celery.worker.state import revoked  # only a worker needs it
 
         ids = set(revoked)
-        new = ids - self.known_revoked
-        self.known_revoked = ids
         for manager in managers:
-            for task_id in new:
-                send_now(self.app, manager, queue_lock_token(task_id))
+            outbox = Outbox(manager.alias)
+            for task_id in ids - self.known_revoked:
+                outbox.send_without_lock(queue_lock_token(task_id))
             send_due(self.app, manager)
+        self.known_revoked = ids
 
     def _release_revoked(self) -> None:
         # The worker can add requests at the same time.

@@ -136,11 +136,17 @@ def confirm(keys: Keys, token: str, claim: str) -> Flow[bool]:
     return bool(reply)
 
 
-def cancel(keys: Keys, token: str) -> Flow[str]:
-    """Remove a message from the queue, and return it. Return "" if it is in no queue."""
-    reply = yield Call(CANCEL, _all(keys), (token, conf.history), limit=REPLY_TIMEOUT_SECONDS)
-    with valid_reply():
-        return text(reply)
+def cancel(keys: Keys, token: str, *, sends: bool) -> Flow[bool]:
+    """Take a message out of the queue, and return whether it was in one.
+
+    Args:
+        keys: The keys of the server.
+        token: The stored token.
+        sends: Whether it must be sent, without the lock. If not, it is removed.
+    """
+    args = (token, "send" if sends else "drop", conf.history)
+    reply = yield Call(CANCEL, _all(keys), args, limit=REPLY_TIMEOUT_SECONDS)
+    return bool(reply)
 
 
 def _all(keys: Keys) -> tuple[str, ...]:

@@ -52,7 +52,8 @@ def store(
 
 
 class Outbox:
-    """The messages on the server of a cache alias that must be sent, because they got their locks.
+    """The messages on the server of a cache alias that must be sent, because they got their locks,
+    or were revoked.
 
     Args:
         alias: The cache alias.
@@ -71,7 +72,12 @@ class Outbox:
         server = servers[self._alias]
         return run(server.client, stored.confirm(server.keys, token, claim))
 
-    def cancel(self, token: str) -> str:
-        """Remove a message from the queue of its lock, and return it, or "" if it is in none."""
+    def cancel(self, token: str) -> bool:
+        """Remove a message from the queue of its lock, and return whether it was in one."""
         server = servers[self._alias]
-        return run(server.client, stored.cancel(server.keys, token))
+        return run(server.client, stored.cancel(server.keys, token, sends=False))
+
+    def send_without_lock(self, token: str) -> None:
+        """Have a message sent that is in the queue of its lock."""
+        server = servers[self._alias]
+        run(server.client, stored.cancel(server.keys, token, sends=True))

@@ -6,7 +6,7 @@
 --             payload_bytes " name payload message. Times are in ms; `starts` and `expires` are 0 if
 --             the message has none
 --   due       sorted set, tokens of the messages that must be sent, by when somebody has to (ms).
---             Each of them has got the lock
+--             Each of them has got the lock, or was revoked
 --   arrivals  hash, token -> "arrival" (us), for the messages in `due`. " again" follows if somebody
 --             has taken the message already
 --   counts    hash, name -> the number of messages in the queue of that lock

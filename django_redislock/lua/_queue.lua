@@ -74,14 +74,19 @@ local function leave_queue(lock, token)
   return true
 end
 
--- Make a stored message the holder, with the lease of a queue lock, and note that it must be sent.
-local function grant_message(lock, token, message, arrived)
-  message.lease = message_lease(message)
-  add_holder(lock, token, message, arrived, now + message.lease)
+-- Remove a stored message from the queue, and note that it must be sent.
+local function leave_for_outbox(lock, token, arrived)
   redis.call('ZREM', lock.queue, token)
   use('ZADD', outbox_key(lock.inboxes, 'due'), now_ms, token)
   use('HSET', outbox_key(lock.inboxes, 'arrivals'), token, arrived)
   uncount_message(lock)
+end
+
+-- Make a stored message the holder, with the lease of a queue lock.
+local function grant_message(lock, token, message, arrived)
+  message.lease = message_lease(message)
+  add_holder(lock, token, message, arrived, now + message.lease)
+  leave_for_outbox(lock, token, arrived)
 end
 
 local MESSAGE_TTL_MS = 2000 -- no grant lasts longer before it is confirmed

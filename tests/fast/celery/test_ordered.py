@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from functools import partial
 
 import pytest
-from celery.exceptions import Retry
+from celery.exceptions import Ignore, Retry
 from kombu import Queue
 from kombu.exceptions import OperationalError
 
@@ -180,6 +180,46 @@ def test_a_second_copy_of_a_message_that_has_succeeded_is_ignored(app, name):
         end(app, task, message)
     assert ran == [1]
     assert held_by(name) == {}
+
+
+def test_a_second_copy_that_meets_the_lock_of_the_next_message_is_ignored_later(app, name):
+    ran = []
+    task = make_task(app, name, body=lambda: ran.append(1), **ORDERED)
+    first, _ = task.delay(), task.delay()
+    [message] = delivered(app)
+    end(app, task, message)
+    [following] = delivered(app)
+    assert end(app, task, message).type is Retry
+    end(app, task, following)
+    [copy] = delivered(app)
+    assert copy.headers["id"] == first.id
+    assert end(app, task, copy).type is Ignore
+    assert len(ran) == 2
+
+
+def test_a_message_that_returns_to_a_full_queue_is_not_refused(app, name):
+    task = make_task(app, name, max_queued=1, task={"acks_late": True}, **ORDERED)
+    first, _ = task.delay(), task.delay()
+    [message] = delivered(app)
+    locks.force_release(name)
+    send_due(app, locks)
+    last = task.delay()
+    ours = {key: value for key, value in message.headers.items() if key.startswith("redislock")}
+    returned = run_message(app, task, headers=ours, task_id=first.id, redelivered=True)
+    assert returned.type is Retry
+    assert [each.holder.task_id for each in locks.queue(name)] == [first.id, last.id]
+
+
+def test_a_message_that_was_sent_without_its_lock_returns_to_its_place(app, name):
+    task = make_task(app, name, **ORDERED)
+    ids = [task.delay().id for _ in range(3)][1:]
+    delivered(app)
+    Outbox(locks.alias).send_without_lock(queue_lock_token(ids[0]))
+    send_due(app, locks)
+    [message] = delivered(app)
+    assert message.headers["id"] == ids[0]
+    assert end(app, task, message).type is Retry
+    assert [each.holder.task_id for each in locks.queue(name)] == ids
 
 
 def test_a_forged_message_is_not_sent(app, name, redis_server, caplog):

@@ -162,13 +162,27 @@ def test_a_message_returns_to_its_place(name, outbox):
     with locks.lock(name):
         arrival = int(put(name, "1").detail)
         put(name, "2")
-        assert outbox.cancel(token_of(name, "1")) == "message 1"
-        assert outbox.cancel(token_of(name, "1")) == ""
+        assert outbox.cancel(token_of(name, "1"))
+        assert not outbox.cancel(token_of(name, "1"))
         put(name, "1", arrival=arrival)
         assert queued(name) == ["1", "2"]
     assert taken(outbox, name) == ["message 1"]
-    assert outbox.cancel(token_of(name, "1")) == "", "it has its lock"
+    assert not outbox.cancel(token_of(name, "1")), "it has its lock"
     confirm(outbox, name, "1")
+
+
+def test_a_message_is_sent_without_the_lock(name, outbox):
+    with locks.lock(name):
+        put(name, "1")
+        put(name, "2")
+        outbox.send_without_lock(token_of(name, "1"))
+        assert queued(name) == ["2"]
+        assert taken(outbox, name) == ["message 1"]
+        assert queued(name) == ["2"]
+    assert taken(outbox, name) == ["message 2"]
+    outbox.send_without_lock(token_of(name, "2"))
+    assert taken(outbox, name) == []
+    confirm(outbox, name, *"12")
 
 
 def test_the_lock_of_a_dead_holder_is_granted_when_its_lease_expires(name, outbox):
