@@ -23,6 +23,7 @@ from django_redislock.snapshots import Holding
 from django_redislock.tasks.conflict import Conflict
 from django_redislock.tasks.deliveries import (
     MAY_HAVE_BEGUN,
+    MAY_RUN_ALREADY,
     Action,
     Delivery,
     Holder,
@@ -173,14 +174,16 @@ class CeleryExecution(Execution):
 
         A task does not wait for a queued one, which can need the process in which it would wait.
         """
-        has_to_look = self._waits or lock.capacity > 1
-        if not (has_to_look and self.can_run_later):
+        may_run_already = self.delivery in MAY_RUN_ALREADY or self.options.policy.stores
+        would_run_twice = may_run_already and lock.capacity > 1
+        would_wait = self._waits and self.can_run_later
+        if not (would_run_twice or would_wait):
             return None
         conflict = Conflict(self.call, lock.name)
         conflict.look()
         if conflict.is_with_running_itself:
             return conflict
-        is_behind = self._waits and conflict.is_with_queued_tasks
+        is_behind = would_wait and conflict.is_with_queued_tasks
         if is_behind and not self._may_take_over(lock, conflict):
             conflict.holder = Holder.QUEUED
             return conflict

@@ -94,7 +94,10 @@ MAY_HAVE_BEGUN = {Delivery.SENT_AGAIN, Delivery.REDELIVERED}
 """The deliveries of messages that an execution may have begun. If the result backend says that one
 has succeeded, the message is ignored."""
 
-CAN_RUN_LATER = {Delivery.FIRST, Delivery.RETRY, Delivery.RETURNED, *MAY_HAVE_BEGUN}
+MAY_RUN_ALREADY = {Delivery.RETRY, Delivery.RETURNED, *MAY_HAVE_BEGUN}
+"""The deliveries of messages that may be executed elsewhere at this moment."""
+
+CAN_RUN_LATER = {Delivery.FIRST, *MAY_RUN_ALREADY}
 """The deliveries of messages that can be sent again."""
 
 _WITHOUT_QUEUE = {
