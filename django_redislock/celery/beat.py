@@ -79,7 +79,8 @@ class LeaderScheduler(Scheduler):
         self._has_to_exit = False
         self._term_began = datetime.now(UTC)
         self._fence_token = 0
-        self._leader_seen = ""
+        self._leader_seen: str | None = None
+        self._has_another_led = False
         self._reserved: dict[str, Entry] = {}
         self._failed: set[str] = set()
         super().__init__(app, *args, **kwargs)
@@ -164,7 +165,8 @@ class LeaderScheduler(Scheduler):
     def _begin(self, term: Term) -> bool:
         """Continue where the last leader stopped. Return False if a newer leader has begun."""
         fence_token = term.fence_token or 0
-        if not self._last_runs.begin(fence_token):
+        has_begun = self._last_runs.begin(fence_token, has_another_led=self._has_another_led)
+        if not has_begun:
             logger.warning(
                 "Beat cannot lead, the last runs have a larger fencing token: name=%r token=%d",
                 *(self._name, fence_token),
@@ -173,20 +175,19 @@ class LeaderScheduler(Scheduler):
         self._term = term
         self._term_began = datetime.now(UTC)
         self._fence_token = fence_token
+        self._has_another_led = False
         logger.info("Beat leads: name=%r fence_token=%d", self._name, fence_token)
         self.read_again()
         return True
 
     def _note_leader(self) -> None:
-        """Log who leads. If it is another beat, forget the last runs."""
+        """Log who leads, and note whether it is another beat."""
         info = self._manager.get(self._name)
-        if info is None or info.first is None:
-            self._leader_seen = ""
-            return
-        if info.first.fence_token != self._fence_token:  # what this beat knows gets older
-            self._last_runs = LastRuns(self._manager, self._name)
-        leader = holder_text(info.first)
-        if leader != self._leader_seen:
+        hold = info.first if info else None
+        if hold and hold.fence_token != self._fence_token:
+            self._has_another_led = True
+        leader = holder_text(hold) if hold else None
+        if leader and leader != self._leader_seen:
             logger.info("Beat stands by: name=%r leader=%s", self._name, leader)
         self._leader_seen = leader
 
@@ -286,11 +287,12 @@ class LeaderScheduler(Scheduler):
 
     def _record(self) -> None:
         """Record what is new. If Redis is unreachable, it is recorded later."""
+        term = self._term
         entries = sorted(self._last_runs.unrecorded)
-        if self._term is None or not entries:
+        if term is None or not entries:
             return
         try:
-            is_newest = self._last_runs.record(self._fence_token)
+            is_newest = self._last_runs.record(term.fence_token or 0)
         except RedisError as error:
             logger.warning(
                 "Beat cannot record its last runs, will retry: name=%r entries=%d error=%s",

@@ -66,6 +66,7 @@ class CeleryExecution(Execution):
     """Until when the lock must be kept for a message that the task has sent in its own place."""
 
     def __init__(self, call: TaskCall, message: Message) -> None:
+        message.is_started = True  # also if the lock has no valid name
         super().__init__(call)
         self.message = message
         self.task = message.task
@@ -82,11 +83,8 @@ class CeleryExecution(Execution):
         try:
             if message.delivery is Delivery.DUPLICATE:
                 holder_id = complete_id(str(message.headers[DUPLICATE]))
-                result = self._settle(Conflict(self.call, self.queue_lock_name, holder_id))
-            else:
-                result = super().run()
-            message.is_settled = True
-            return result
+                return self._settle(Conflict(self.call, self.queue_lock_name, holder_id))
+            return super().run()
         finally:
             self.slot.leave()
             message.execution = None
@@ -183,7 +181,7 @@ class CeleryExecution(Execution):
         conflict.look()
         if conflict.is_with_running_itself:
             return conflict
-        is_behind = would_wait and conflict.is_with_queued_tasks
+        is_behind = would_wait and conflict.is_with_queued_tasks(lock.capacity)
         if is_behind and not self._may_take_over(lock, conflict):
             conflict.holder = Holder.QUEUED
             return conflict

@@ -85,13 +85,14 @@ class LastRuns:
             del self._runs[entry]
         self.unrecorded |= removed
 
-    def begin(self, fence_token: int) -> bool:
+    def begin(self, fence_token: int, *, has_another_led: bool) -> bool:
         """Begin a term with the last runs in Redis. Return False if a newer leader has begun.
 
         From now on, no earlier leader can record anything. Raises redis-py's `RedisError`.
 
         Args:
             fence_token: The fencing token of this leader.
+            has_another_led: Whether another process has led since the last term of this one.
         """
         reply = self._call(fence_token, "1")
         if not reply:
@@ -104,6 +105,8 @@ class LastRuns:
                 recorded[entry] = max(recorded.get(entry, known), known)
             self._runs = recorded
         else:  # Redis has lost them, or has never had any
+            if has_another_led:
+                self._runs = {}  # they are older than what that leader has sent
             self.unrecorded = set(self._runs)
         return True
 
@@ -131,12 +134,13 @@ class LastRuns:
 
 def _parse(reply: bytes) -> dict[str, Run]:
     [fields] = parse_replies([reply])
-    runs = {
-        field.removeprefix(RUN): parse_or_none(Run.parse, text)
+    texts = {
+        field.removeprefix(RUN): text
         for field, text in pairs(fields).items()
         if field.startswith(RUN)
     }
-    return {entry: last_run for entry, last_run in runs.items() if last_run}
+    parsed = {entry: parse_or_none(Run.parse, text) for entry, text in texts.items()}
+    return {entry: last_run for entry, last_run in parsed.items() if last_run}
 
 
 def _last_runs(key: str, args: tuple[str | int, ...]) -> Flow[bytes]:

@@ -19,7 +19,7 @@ from celery import Task, signals
 from celery.app.task import Context
 from celery.exceptions import InvalidTaskError, Reject
 from celery.result import AsyncResult
-from celery.states import RETRY, REVOKED, SUCCESS
+from celery.states import REVOKED, SUCCESS
 from celery.utils.time import maybe_iso8601, maybe_make_aware
 
 from django_redislock.lock_types import QueueLock
@@ -85,9 +85,11 @@ class Message:
     execution: CeleryExecution | None = None
     """The call of the decorated function, while it runs."""
 
-    is_settled = False
-    """Whether nothing of the queue lock is left to release: the decorated function has returned,
-    or a message with the same id was sent."""
+    is_started = False
+    """Whether the decorated function was called, if only to find that it must not run."""
+
+    is_sent_again = False
+    """Whether the execution has sent a message with the same id."""
 
     earlier_result: AsyncResult[Any] | None = None
     """The result as it was before this execution, perhaps of an earlier one of the message."""
@@ -179,18 +181,18 @@ def begin(sender: Any, **_: Any) -> None:
 @signals.after_task_publish.connect
 def sent(sender: str, headers: Any, body: Any, **_: Any) -> None:
     if message := executed_message(headers.get("id")):
-        message.is_settled = True
+        message.is_sent_again = True
         if message.execution:
             message.execution.keep_lock_for(sender, body, headers)
 
 
 @signals.task_postrun.connect
-def end(sender: Any, retval: Any, state: str, **_: Any) -> None:
+def end(sender: Any, retval: Any, **_: Any) -> None:
     if message := message_of(sender):
         found = executed.get()
         executed.set(found[: found.index(message)])  # also without what began inside it
-        # Otherwise the task has failed, or its class or Celery did not call the function.
-        if not (message.is_settled or state == RETRY or returns_to_queue(sender, retval)):
+        # Otherwise the task's class did not call the function, or Celery could not.
+        if not (message.is_started or returns_to_queue(sender, retval)):
             release_queue_lock(sender, sender.request)
 
 
@@ -201,12 +203,11 @@ def revoked(sender: Any, request: Any, **_: Any) -> None:
 
 @signals.task_failure.connect
 def failed(sender: Any, task_id: str, args: Any, kwargs: Any, **_: Any) -> None:
-    """Release the queue lock of a task whose pool process is dead, or exceeded its time limit.
-
-    A task that fails in this process gets `task_postrun` next.
-    """
-    if executed_message(task_id) is None:
+    message = executed_message(task_id)
+    if message is None:  # its pool process is dead, or has exceeded its time limit
         release_queue_lock(sender, Context(id=task_id, args=args, kwargs=kwargs))
+    elif not message.is_sent_again:  # else it runs again
+        release_queue_lock(sender, sender.request)
 
 
 @signals.task_internal_error.connect

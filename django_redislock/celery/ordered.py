@@ -16,7 +16,7 @@ from kombu.serialization import dumps
 from kombu.utils import json
 
 from django_redislock import clock
-from django_redislock.engine.stored import OutgoingMessage, StoreOutcome
+from django_redislock.engine.stored import MAX_TAKEN, OutgoingMessage, StoreOutcome
 from django_redislock.engine.timing import RESEND_SECONDS
 from django_redislock.lock_types.stored_task import Outbox
 from django_redislock.manager import LockManager
@@ -139,12 +139,16 @@ def send_due(app: Celery, manager: LockManager) -> None:
     """
     outbox = Outbox(manager.alias)
     try:
-        started = clock.now()
-        for message in outbox.take():
-            # Later, another worker may have taken it, too.
-            if clock.now() - started > RESEND_SECONDS / 2:
+        while True:
+            started = clock.now()
+            messages = outbox.take()
+            for message in messages:
+                # Later, another worker may have taken it, too.
+                if clock.now() - started > RESEND_SECONDS / 2:
+                    return
+                send_one(app, outbox, message)
+            if len(messages) < MAX_TAKEN:
                 return
-            send_one(app, outbox, message)
     except Exception as error:
         logger.warning("Stored messages not sent, will retry: error=%s", error_text(error))
 

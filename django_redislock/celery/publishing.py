@@ -46,31 +46,30 @@ class Publication:
     ) -> None:
         self.task_id, self.queue_lock, self.seconds = task_id, queue_lock, seconds
         self._then = then
-        self._is_deferred = False
+        self._transactions = 0
         _expected[task_id] = self
 
     def settle(self) -> bool:
         """Return whether the queue lock is kept, after the sender is done.
 
-        If the message was not published, the queue lock is kept until the open transaction ends.
-        If several databases have one, that is the transaction of the first database.
+        If the message was not published, the queue lock is kept until the open transactions end.
         """
         if self.is_done:
             self._then()
             return True
         aliases = open_transactions()
-        if not aliases:
-            return False
-        self._is_deferred = True
-        with suppress(RedisError):
-            self.queue_lock.set_lease(min(self.seconds, TRANSACTION_SECONDS))
-        on_end(self._transaction_ended, using=aliases[0])
-        return True
+        if aliases:
+            with suppress(RedisError):
+                self.queue_lock.set_lease(min(self.seconds, TRANSACTION_SECONDS))
+        self._transactions = len(aliases)
+        for alias in aliases:
+            on_end(self._transaction_ended, using=alias)
+        return bool(aliases)
 
     def published(self) -> None:
         """Keep the queue lock for the message."""
         self.is_done = True
-        if not self._is_deferred:
+        if not self._transactions:
             return
         try:
             self.queue_lock.acquire(self.seconds)
@@ -81,6 +80,9 @@ class Publication:
             )
 
     def _transaction_ended(self, committed: bool) -> None:
+        self._transactions -= 1
+        if self._transactions:
+            return
         if not self.is_done:
             self.queue_lock.release_later()
         elif committed:

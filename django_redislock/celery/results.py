@@ -90,7 +90,10 @@ def _answer(questions: list[tuple[Holding, str, Any]]) -> Holding | None:
             connections.close_all()  # a result backend in the database has opened one
 
     thread = threading.Thread(target=ask, name="redislock-result", daemon=True)
-    thread.start()
+    try:
+        thread.start()
+    except RuntimeError:  # the system has no thread left
+        return None
     thread.join(RESULT_TIMEOUT_SECONDS)
     if thread.is_alive():
         _paused_until = clock.now() + PAUSE_SECONDS

@@ -219,7 +219,7 @@ class Sending:
         conflict.look()
         if conflict.holder is not Holder.ITSELF or conflict.error.in_cooldown:
             return False
-        if ended_queue_lock(self.task, conflict.queue_locks) != conflict.holding:
+        if ended_queue_lock(self.task, conflict.own_queue_locks) is None:
             return True
         self.queue_lock.release()
         return False
@@ -458,7 +458,9 @@ class Sending:
         skipped because of another task.
         """
         policy = self.single.options.policy
-        holder = self.conflict.holder
+        # Only the id is known of a lock that nobody holds any more.
+        is_same = self.conflict.error.task_id == self.task_id
+        holder = Holder.ITSELF if is_same else Holder.OTHER
         runs_later = policy.loses_work and self.conflict.is_with_another_task
         if WHEN_SENT[self.occasion][holder] is Action.SEND_DUPLICATE and not runs_later:
             return self._publish_duplicate()

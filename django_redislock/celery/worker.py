@@ -25,7 +25,6 @@ from django_redislock.identity import child_id, process_id
 from django_redislock.lock_types.stored_task import Outbox
 from django_redislock.manager import LockManager, locks
 from django_redislock.tasks.conflict import holders_of
-from django_redislock.tasks.decorator import definitions
 from django_redislock.tasks.single import queue_lock_token
 from django_redislock.text import error_text, printable
 
@@ -130,7 +129,7 @@ class Monitor:
         that gets one ends it as it ends any revoked task, or returns it to its place in the queue
         if it does not know of the revocation.
         """
-        managers = managers_with_stored()
+        managers = managers_with_stored(self.app)
         if not managers:
             return
         from celery.worker.state import revoked  # only a worker needs it
@@ -167,10 +166,11 @@ def repeat(check: Callable[[], None], seconds: float) -> None:
     threading.Thread(target=run, name="redislock-watch", daemon=True).start()
 
 
-def managers_with_stored() -> list[LockManager]:
-    """Return the managers of the cache aliases that can have stored messages."""
-    stored = {each.options.using for each in list(definitions) if each.options.policy.stores}
-    return [locks.using(alias) for alias in stored]
+def managers_with_stored(app: Any) -> list[LockManager]:
+    """Return the managers of the cache aliases that can have stored messages of the app."""
+    singles = filter(None, map(single_of, list(app.tasks.values())))
+    aliases = {each.options.using for each in singles if each.options.policy.stores}
+    return [locks.using(alias) for alias in aliases]
 
 
 def is_revoked(request: Any) -> bool:

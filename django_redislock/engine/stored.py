@@ -15,8 +15,8 @@ from .operations import Call, Flow
 from .parsing import text, valid_reply
 from .timing import REPLY_TIMEOUT_SECONDS, RESEND_SECONDS
 
-MAX_TAKEN = 100
-"""How many messages one request takes from the outbox: as many as it can grant locks to."""
+MAX_TAKEN = 20
+"""How many messages one request takes from the outbox."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from .decorator import definitions
 from .single import Single
 
 TASK_PARAMETERS = {"self", "task", "context"}
-"""The usual names of a parameter that the task framework fills."""
+"""The usual names of a first parameter that the task framework fills."""
 
 
 @register
@@ -43,10 +43,11 @@ def path_of(single: Single) -> str:
 
 def required_parameters(single: Single) -> list[str]:
     """Return the parameters without a default that a caller of the task has to give."""
-    return [
+    names = [
         name
         for name, each in single.signature.parameters.items()
         if each.default is Parameter.empty
         and each.kind not in (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
-        and name not in TASK_PARAMETERS
     ]
+    first = next(iter(single.signature.parameters), None)
+    return [name for name in names if name != first or name not in TASK_PARAMETERS]

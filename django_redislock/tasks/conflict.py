@@ -103,20 +103,24 @@ class Conflict:
         taken = sum(each.weight for each in self._holders)
         return self.info is not None and taken >= self.info.capacity
 
-    @property
-    def is_with_queued_tasks(self) -> bool:
+    def is_with_queued_tasks(self, limit: int) -> bool:
         """Whether queued tasks take all of the lock, apart from holders in cooldown."""
         return (
             self.holding is not None
             and self.holder is not Holder.ITSELF
             and is_queued(self.holding)
-            and self.is_full
+            and len(self._holders) >= limit
         )
 
     @property
     def queue_locks(self) -> list[Holding]:
         """The queue locks, whose tasks may have ended without releasing them."""
         return [each for each in self._holders if is_queued(each)]
+
+    @property
+    def own_queue_locks(self) -> list[Holding]:
+        """The queue locks of the task itself."""
+        return [each for each in self.queue_locks if self._is_itself(each)]
 
     @property
     def _holders(self) -> tuple[Holding, ...]:

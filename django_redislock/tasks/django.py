@@ -49,6 +49,8 @@ PACKAGES: list[Any] = []
 
 for name in ("django.tasks", "django_tasks"):
     with suppress(ImportError):  # not installed, or an early version of the backport
+        import_module(f"{name}.base")
+        import_module(f"{name}.exceptions")
         import_module(f"{name}.signals")
         PACKAGES.append(import_module(name))
 

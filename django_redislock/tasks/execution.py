@@ -250,7 +250,7 @@ class Execution:
     def _release(self, lock: BaseLock, kept: float) -> None:
         """Release the lock, or pass it on to the queue lock of the task's next execution."""
         try:
-            if kept:
+            if kept and self.call.task_id:
                 queue_lock = self.single.queue_lock(lock, self.call)
                 queue_lock.metadata |= self.kept_metadata
                 queue_lock.inherit(kept)

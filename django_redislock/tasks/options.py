@@ -182,8 +182,10 @@ class Options:
             ("key", self.unique_on is None, "no unique_on: use one of them"),
         ):
             self._require(option, is_possible, required)
-        if self.max_hold is not None and settings.configured:
-            timeout = self.timeout or conf.timeout
+        timeout = self.timeout
+        if timeout is None and settings.configured:
+            timeout = conf.timeout
+        if self.max_hold is not None and timeout is not None:
             validators.max_hold("max_hold", self.max_hold, timeout, self.at_least_for)
 
 
