@@ -79,7 +79,7 @@ class LeaderScheduler(Scheduler):
         self._has_to_exit = False
         self._term_began = datetime.now(UTC)
         self._fence_token = 0
-        self._leader_seen: str | None = None
+        self._leader_seen = ""
         self._has_another_led = False
         self._reserved: dict[str, Entry] = {}
         self._failed: set[str] = set()
@@ -183,11 +183,13 @@ class LeaderScheduler(Scheduler):
     def _note_leader(self) -> None:
         """Log who leads, and note whether it is another beat."""
         info = self._manager.get(self._name)
-        hold = info.first if info else None
-        if hold and hold.fence_token != self._fence_token:
+        if info is None or info.first is None:
+            self._leader_seen = ""
+            return
+        if info.first.fence_token != self._fence_token:
             self._has_another_led = True
-        leader = holder_text(hold) if hold else None
-        if leader and leader != self._leader_seen:
+        leader = holder_text(info.first)
+        if leader != self._leader_seen:
             logger.info("Beat stands by: name=%r leader=%s", self._name, leader)
         self._leader_seen = leader
 
@@ -287,12 +289,11 @@ class LeaderScheduler(Scheduler):
 
     def _record(self) -> None:
         """Record what is new. If Redis is unreachable, it is recorded later."""
-        term = self._term
         entries = sorted(self._last_runs.unrecorded)
-        if term is None or not entries:
+        if self._term is None or not entries:
             return
         try:
-            is_newest = self._last_runs.record(term.fence_token or 0)
+            is_newest = self._last_runs.record(self._fence_token)
         except RedisError as error:
             logger.warning(
                 "Beat cannot record its last runs, will retry: name=%r entries=%d error=%s",

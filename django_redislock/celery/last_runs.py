@@ -134,13 +134,12 @@ class LastRuns:
 
 def _parse(reply: bytes) -> dict[str, Run]:
     [fields] = parse_replies([reply])
-    texts = {
-        field.removeprefix(RUN): text
+    runs = {
+        field.removeprefix(RUN): parse_or_none(Run.parse, text)
         for field, text in pairs(fields).items()
         if field.startswith(RUN)
     }
-    parsed = {entry: parse_or_none(Run.parse, text) for entry, text in texts.items()}
-    return {entry: last_run for entry, last_run in parsed.items() if last_run}
+    return {entry: last_run for entry, last_run in runs.items() if last_run}
 
 
 def _last_runs(key: str, args: tuple[str | int, ...]) -> Flow[bytes]:
