@@ -29,7 +29,7 @@ def record_skip(task: Task[..., Any]) -> None:
     request: Any = task.request
     if request.is_eager:
         eager_ids.append(str(request.id))
-    else:
+    elif isinstance(request.children, list):  # else it is forged, and Celery stores no result
         # Not add_trail(), which has no effect without the task's option `trail`.
         request.children.append(GroupResult(SKIPPED_ID, [], app=task.app))
 

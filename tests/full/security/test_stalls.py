@@ -72,18 +72,18 @@ def test_a_search_does_not_block_other_clients(url, viewer, count, size):
         operations[what] = lambda pattern=pattern: locks.page(pattern)
 
     assert slow(url, operations) == {}
-    for page in ("admin search", "admin list", "dashboard"):
-        assert peak_megabytes(operations[page]) < PAGE_MEGABYTES
     command = partial(call_command, "locks", stdout=StringIO())
-    assert peak_megabytes(partial(command, "list")) < PAGE_MEGABYTES
-    assert peak_megabytes(partial(command, "release", stale=True)) < PAGE_MEGABYTES
+    bounded = [partial(command, "list"), partial(command, "release", stale=True)]
+    bounded += [operations[page] for page in ("admin search", "admin list", "dashboard")]
+    # These have records of the maximum size. Only the last one depends on their number.
+    for operation in bounded if count <= 10_000 else ():
+        assert peak_megabytes(operation) < PAGE_MEGABYTES
     with Path(os.devnull).open("w") as output:
         release_all = partial(command, "release", all=True, dry_run=True, stdout=output)
         assert peak_megabytes(release_all) < PAGE_MEGABYTES
 
 
-def test_a_full_history_does_not_block_other_clients(url, viewer):
-    full_history(url)
+def test_a_full_history_does_not_block_other_clients_and_takes_little_memory(url, viewer):
     operations = {
         "dashboard": lambda: viewer.get(DASHBOARD, {"minutes": 60}),
         "history": lambda: locks.history(),
@@ -91,23 +91,13 @@ def test_a_full_history_does_not_block_other_clients(url, viewer):
         "whole history": lambda: locks.history(limit=48_000),
         "rates": lambda: locks.rates(),
     }
+    search = partial(call_command, "locks", "history", pattern="no*", stdout=StringIO())
+    viewer.get(DASHBOARD)  # imports the modules of the page
+    search()
+    full_history(url)
 
     assert slow(url, operations) == {}
-
-
-def test_the_dashboard_of_a_full_history_takes_little_memory(url, viewer):
-    viewer.get(DASHBOARD)  # imports the modules of the page
-    full_history(url)
-
-    assert peak_megabytes(lambda: viewer.get(DASHBOARD, {"minutes": 60})) < PAGE_MEGABYTES
-
-
-@pytest.mark.parametrize("wanted", [{"pattern": "no*"}, {"outcome": ["lost"]}, {"since": 1e6}])
-def test_a_search_of_a_full_history_takes_little_memory(url, wanted):
-    full_history(url)
-    search = partial(call_command, "locks", "history", stdout=StringIO(), **wanted)
-    search()  # imports the modules of the command
-
+    assert peak_megabytes(operations["dashboard"]) < PAGE_MEGABYTES
     assert peak_megabytes(search) < PAGE_MEGABYTES
 
 

@@ -53,11 +53,3 @@ def aborted(run):
 @task(backend="single")
 def until_executed(run):
     return work(run)
-
-
-@single_instance(mode="until_executing", key="tasks:{run}", timeout=5)
-@task(backend="single")
-def until_executing(run):
-    note(run, "begin")
-    wait_for_go(run)
-    return "ran"

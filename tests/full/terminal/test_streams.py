@@ -9,32 +9,24 @@ import pytest
 from django_redislock import locks
 from tests.commands import MANAGE, Terminal, run_process
 
-ANSI = b"\x1b["
+ANSI = "\x1b["
 
 
 @pytest.mark.parametrize(
-    ("arguments", "environment", "coloured"),
-    [
-        ([], {}, True),
-        ([], {"DJANGO_COLORS": "nocolor"}, False),
-        (["--no-color"], {}, False),
-    ],
+    ("arguments", "environment"),
+    [([], {}), ([], {"DJANGO_COLORS": "nocolor"}), (["--no-color"], {})],
 )
-def test_colours_on_a_terminal_are_djangos(hold, arguments, environment, coloured):
+def test_a_terminal_gets_djangos_colours_and_a_pipe_only_if_forced(hold, arguments, environment):
     hold("x")
+    is_coloured = not (arguments or environment)
 
     with Terminal("list", *arguments, **environment) as terminal:
         assert terminal.end() == 0
 
     assert "x" in terminal.text
-    assert (ANSI in terminal.raw) is coloured
-
-
-def test_a_pipe_gets_colours_only_when_forced(hold):
-    hold("x")
-
-    assert ANSI.decode() not in run_process("show", "x").stdout
-    assert ANSI.decode() in run_process("show", "x", "--force-color").stdout
+    assert (ANSI.encode() in terminal.raw) is is_coloured
+    forced = ["--force-color"] * is_coloured
+    assert (ANSI in run_process("show", "x", *forced).stdout) is is_coloured
 
 
 @pytest.mark.parametrize(("answer", "status"), [("y\n", 0), ("n\n", 1), ("\n", 1), ("\x04", 1)])

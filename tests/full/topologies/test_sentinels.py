@@ -11,7 +11,7 @@ from .conftest import sorts
 pytestmark = pytest.mark.timeout(300)
 
 
-@pytest.mark.parametrize("topology", sorts("sentinels", "django-redis-sentinels"), indirect=True)
+@pytest.mark.parametrize("topology", sorts("sentinels"), indirect=True)
 def test_a_loop_that_ended_left_no_connection_to_a_sentinel(topology):
     async def use():
         async with locks.lock("a"):

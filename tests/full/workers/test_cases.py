@@ -1,7 +1,8 @@
 """Each way in which a task can end, in each mode, with the effects on its lock and its work.
 
 A test is a row of the table in the docs, named by its docstring. The parameter is the column. Each
-test compares its cell with what it has seen.
+test compares its cell with what it has seen. A test that ends a worker has no parameter, because
+its worker runs a task of each mode.
 """
 
 import gc
@@ -9,7 +10,8 @@ import re
 import time
 import uuid
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import ExitStack, closing
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -24,7 +26,7 @@ from . import cases_app as tasks
 from .cases import QUEUED, REQUEUED, RUNNING, Case, CasesWorker, deliver_again
 from .cases_app import MODES
 
-pytestmark = [*MARKS, pytest.mark.parametrize("mode", MODES)]
+pytestmark = MARKS
 
 PAGE = ROOT / "docs" / "evidence" / "results" / "cases.md"
 
@@ -39,6 +41,11 @@ LIMIT = 2
 
 EXPIRES = 2
 """In seconds."""
+
+
+def pytest_generate_tests(metafunc):
+    if "mode" in metafunc.fixturenames:
+        metafunc.parametrize("mode", MODES)
 
 
 @pytest.fixture(scope="module")
@@ -89,13 +96,13 @@ def case(new_case):
 
 
 @pytest.fixture
-def cell(request, mode):
-    """Compare the cell in the docs with what happened to the lock and to the task.
+def compare(request):
+    """Compare a cell in the docs with what happened to the lock and to the task.
 
     `held` says in which modes a lock is held at that time.
     """
 
-    def compare(lock, work, held=RUNNING):
+    def compare(mode, lock, work, held=RUNNING):
         title = request.function.__doc__.rstrip(".")
         row = f"| {title}<br>`{request.function.__name__}` | "
         rows = [line for line in PAGE.read_text().splitlines() if line.startswith(row)]
@@ -105,6 +112,11 @@ def cell(request, mode):
         assert without_times == f"{lock if held[mode] else NOTHING}<br>{work}"
 
     return compare
+
+
+@pytest.fixture
+def cell(compare, mode):
+    return partial(compare, mode)
 
 
 ALWAYS = dict.fromkeys(MODES, True)
@@ -252,32 +264,46 @@ def test_killed_child(case, cell):
         wait_until(lambda: case.worker.logged(case.id, "Lock released for dead process"))
 
 
-def test_killed_worker(start_worker, worker, cell, mode):
+@pytest.fixture
+def start_all(start_worker):
+    """Start a worker, and a task of each mode on it."""
+    with ExitStack() as stack:
+
+        def start(kind):
+            worker = start_worker()
+            cases = [stack.enter_context(closing(Case(mode, worker, kind))) for mode in MODES]
+            for case in cases:
+                case.start()
+            return worker, cases
+
+        yield start
+
+
+def test_killed_worker(start_all, worker, compare):
     """SIGKILL of the whole worker, under `timeout=2` and `acks_late`."""
-    dead = start_worker()
-    with closing(Case(mode, dead, "late_short")) as case:
-        case.start()
-        dead.kill()
+    dead, cases = start_all("late_short")
+    dead.kill()
+    for case in cases:
         case.freed()
-        worker.consume(dead.queue)
-        deliver_again(case.result)
+    worker.consume(dead.queue)
+    deliver_again(*[case.result for case in cases])
+    for case in cases:
         assert case.ends(times=2) == "ran"
-    cell("the lease expires", "runs again after `visibility_timeout`")
+        compare(case.mode, "the lease expires", "runs again after `visibility_timeout`")
 
 
-def test_warm_shutdown(start_worker, cell, mode):
+def test_warm_shutdown(start_all, compare):
     """SIGTERM to the worker while it runs."""
-    worker = start_worker()
-    with closing(Case(mode, worker)) as case:
-        case.start()
-        worker.process.terminate()
-        wait_until(lambda: worker.logged("Warm shutdown"))
-        assert case.held() == RUNNING[mode]
+    worker, cases = start_all("plain")
+    worker.process.terminate()
+    wait_until(lambda: worker.logged("Warm shutdown"))
+    for case in cases:
+        assert case.held() == RUNNING[case.mode]
         case.go()
         case.freed()
         assert outcome(case.result) == "ran"
-        assert worker.process.wait(60) == 0
-    cell("held until the task ends, then released", "done")
+        compare(case.mode, "held until the task ends, then released", "done")
+    assert worker.process.wait(60) == 0
 
 
 def test_revoked_queued(case, cell, mode):

@@ -66,9 +66,7 @@ def leaders() -> None:
         assert_type(term.fence_token, int | None)
         assert_type(term.wait(timedelta(seconds=5)), bool)
         by_hand(term)
-    terms = locks.leader("poller", max_hold=3600, min_replicas=1, metadata={"by": "nobody"})
-    assert_type(next(terms), Term)
-    terms.close()
+    locks.leader("poller", max_hold=3600, min_replicas=1, metadata={"by": "nobody"}).close()
 
 
 async def leaders_async() -> None:
@@ -104,25 +102,23 @@ async def by_hand_async(lock: BaseLock) -> None:
 
 
 def on_a_client(client: redis.Redis, cluster: redis.RedisCluster) -> None:
-    by_hand(Lock(client, "invoice:42", 30, blocking_timeout=5, reentrant=True, metadata=None))
-    by_hand(Lock(redis=client, name="invoice:42", timeout=30))
+    by_hand(Lock(redis=client, name="invoice:42", timeout=30, reentrant=True, metadata=None))
     with Lock(cluster, "invoice:42") as held:
         assert_type(held, Lock)
 
 
 async def on_an_async_client(client: redis.asyncio.Redis) -> None:
-    lock = AsyncLock(client, "invoice:42", timeout=30)
-    assert_type(await lock.acquire(blocking_timeout=1), bool)
-    await lock.release()
-    async with lock as held:
+    async with AsyncLock(client, "invoice:42", timeout=30) as held:
         assert_type(held, AsyncLock)
+        assert_type(await held.acquire(blocking_timeout=1), bool)
+        await held.release()
 
 
 # Checkers must not assume that the block suppresses errors and then returns nothing.
 
 
 def in_a_block() -> int:
-    with locks.lock("invoice:42") as lock:
+    with locks.atomic("invoice:42", using_db="default", timeout=3) as lock:
         assert_type(lock, Mutex)
         return 1
 
@@ -130,12 +126,6 @@ def in_a_block() -> int:
 async def in_an_async_block() -> int:
     async with locks.semaphore("printers", 3) as lock:
         assert_type(lock, Semaphore)
-        return 1
-
-
-def around_a_transaction() -> int:
-    with locks.atomic("invoice:42", using_db="default", timeout=3) as lock:
-        assert_type(lock, Mutex)
         return 1
 
 
@@ -195,7 +185,6 @@ def values(shop: "Shop") -> None:
         locks.get_or_set("rates", lambda: [1.5], 60, stale=timedelta(minutes=1)), list[float]
     )
     assert_type(locks.get_or_set("rate", 5, None, cache="other", version=2), int)
-    assert_type(rate("EUR"), float)
     assert_type(rate(currency="EUR"), float)
     rate.invalidate("EUR")
     assert_type(shop.best(limit=5), list[str])
@@ -203,14 +192,9 @@ def values(shop: "Shop") -> None:
 
 
 async def values_async() -> None:
-    assert_type(await locks.aget_or_set("rates", arates, 60, lease=5), list[float])
+    assert_type(await locks.aget_or_set("rate", arate, 60, lease=5), float)
     assert_type(await locks.aget_or_set("rate", lambda: 5, 60, blocking_timeout=2), int)
-    assert_type(await arate("EUR"), float)
-    await arate.ainvalidate(currency="EUR")
-
-
-async def arates() -> list[float]:
-    return [1.5]
+    await arate.ainvalidate()
 
 
 @locks.cached("rate:{currency}", timeout=60, stale=30)
@@ -218,12 +202,12 @@ def rate(currency: str) -> float:
     return 1.5
 
 
-def rate_key(currency: str) -> str:
-    return f"rate:{currency}"
+def rate_key() -> str:
+    return "rate"
 
 
 @locks.cached(rate_key, None)
-async def arate(currency: str) -> float:
+async def arate() -> float:
     return 1.5
 
 
