@@ -11,21 +11,15 @@ from django_redislock.models import ActiveLock
 pytestmark = pytest.mark.django_db
 
 
-def test_migrations_are_complete_and_make_no_table():
+def test_migrations_are_complete_and_make_two_permissions_but_no_table():
     call_command("makemigrations", "--check", "--dry-run", verbosity=0)
     assert ActiveLock._meta.db_table not in connection.introspection.table_names()
-
-
-def test_migrate_makes_the_two_permissions():
     permissions = Permission.objects.filter(content_type__app_label="django_redislock")
-
     assert {p.codename for p in permissions} == {"view_activelock", "release_activelock"}
 
 
 @pytest.mark.parametrize("options", [{}, {"use_base_manager": True}])
 def test_dumpdata_finds_no_rows(options):
     out = StringIO()
-
     call_command("dumpdata", "django_redislock", stdout=out, **options)
-
     assert json.loads(out.getvalue()) == []

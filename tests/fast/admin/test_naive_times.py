@@ -8,24 +8,15 @@ from tests.pages import DASHBOARD, LIST, user_with
 pytestmark = pytest.mark.django_db
 
 
-@pytest.fixture(autouse=True, params=["held", "released"])
-def naive(request, settings, redis_server, hold):
+@pytest.mark.parametrize("is_held", [True, False])
+def test_every_page_and_every_subcommand(settings, empty_history, hold, is_held):
     settings.USE_TZ = False
-    redis_server.flushdb()
     lock = hold("x")
-    if request.param == "released":
+    if not is_held:
         lock.release()
-
-
-def test_every_page():
     viewer = user_with("view_activelock", "release_activelock")
 
     for page in (LIST, DASHBOARD, f"{LIST}x/history/", f"{LIST}x/change/"):
         assert viewer.get(page).status_code == 200, page
-
-
-@pytest.mark.parametrize(
-    "arguments", [["list"], ["show", "x"], ["history", "--since=1h"], ["check"]]
-)
-def test_every_subcommand(arguments):
-    assert run(*arguments).returncode == 0
+    for line in ("list", "show x", "history --since=1h", "check"):
+        assert run(*line.split()).returncode == 0, line
