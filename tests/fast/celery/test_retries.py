@@ -79,8 +79,7 @@ def test_an_eager_task_is_retried_after_its_lock_is_released(eager, name, mode):
         return current_lock() and current_lock().name
 
     make = eager.task(name=f"tests.{name}", autoretry_for=(LookupError,))
-    options = {"mode": mode} if mode else {"hold_on_retry": True}
-    decorate = single_instance(key=name, **options)
+    decorate = single_instance(key=name, **({"mode": mode} if mode else {"hold_on_retry": True}))
     task = decorate(make(work)) if mode else make(decorate(work))
     assert task.delay().get() == (None if mode == "until_executing" else name)
     assert failures == []
