@@ -19,36 +19,19 @@ def rows(using):
     return Account.objects.using(using)
 
 
-@pytest.mark.parametrize("before", [0, OLD, NOW])
-def test_a_write_with_the_newest_token_succeeds(using, rows, before):
-    row = account(using, balance=1, fence=before)
-    assert fenced(rows.filter(pk=row.pk), NOW).update(balance=F("balance") + 4) == 1
-    assert (stored(row).balance, stored(row).fence) == (5, NOW)
-
-
-def test_a_stale_write_changes_nothing_and_names_the_newer_token(using, rows):
-    row = account(using, balance=1, fence=NEW)
+def test_an_update_writes_all_rows_or_none_and_names_the_newest_token(using, rows):
+    found = [account(using, balance=1, fence=fence) for fence in (0, OLD, NEW, NEW + 1)]
 
     with pytest.raises(StaleLock) as caught:
-        fenced(rows.filter(pk=row.pk), NOW).update(balance=5)
-
+        fenced(rows.filter(balance=1), NOW).update(balance=5)
     error = caught.value
-    assert (error.model, error.pk) == ("fencing.Account", row.pk)
-    assert (error.token, error.found, error.lock_name) == (NOW, NEW, None)
-    assert (stored(row).balance, stored(row).fence) == (1, NEW)
-    assert fenced(rows.filter(pk=0), NOW).update(balance=5) == 0, "no row is not stale"
-    assert fenced(rows.none(), NOW).update(balance=5) == 0
+    assert (error.model, error.pk) == ("fencing.Account", found[-1].pk)
+    assert (error.token, error.found, error.lock_name) == (NOW, NEW + 1, None)
+    assert [stored(row).balance for row in found] == [1, 1, 1, 1]
+    for none in (rows.filter(pk=0), rows.none()):  # no row is not stale
+        assert fenced(none, NOW).update(balance=5) == 0
 
-
-def test_an_update_writes_all_rows_or_none(using, rows):
-    found = [account(using, fence=fence) for fence in (OLD, NEW, NEW + 1)]
-
-    with pytest.raises(StaleLock) as caught:
-        fenced(rows.filter(balance=0), NOW).update(balance=5)
-    assert (caught.value.pk, caught.value.found) == (found[-1].pk, NEW + 1)
-    assert [stored(row).balance for row in found] == [0, 0, 0]
-
-    assert fenced(rows, NEW + 1).update(balance=5) == 3
+    assert fenced(rows, NEW + 1).update(balance=F("balance") + 4) == 4
     assert {(stored(row).balance, stored(row).fence) for row in found} == {(5, NEW + 1)}
 
 
@@ -99,22 +82,19 @@ def test_a_queryset_may_have_an_order_related_rows_and_a_lock(using, rows):
     assert not any("SKIP LOCKED" in each["sql"] for each in asked)
 
 
-def test_a_condition_on_the_fence_uses_the_value_before_the_update(using, rows):
-    found = [account(using, fence=fence) for fence in (1, 2, 3, 4)]
-    assert fenced(rows.filter(fence__lt=OLD), OLD).update(balance=F("fence")) == 4
-    assert [stored(each).balance for each in found] == [1, 2, 3, 4]
-
-
 def test_a_manager_is_accepted(using):
     owner = Owner.objects.using(using).create(name="Ada")
-    row = account(using, owner=owner)
+    row = account(using, owner=owner, fence=3)
+    condition = owner.accounts.filter(fence__lt=OLD)  # on the fence before the update
+    assert fenced(condition, OLD).update(balance=F("fence")) == 1
+    assert stored(row).balance == 3
     assert fenced(owner.accounts, NOW).update(balance=5) == 1
     assert fenced(Account.objects.db_manager(using), NOW).update(balance=6) == 1
     assert fenced(Savings.objects.using(using), NOW).update(balance=F("balance") + 1) == 1
     assert (stored(row).balance, stored(row).fence) == (7, NOW)
 
 
-def test_one_of_two_fences_can_be_named(using):
+def test_one_of_two_fences_must_be_named(using):
     rows = Ledger.objects.using(using)
     row = rows.create(debit_fence=NEW)
 
@@ -124,6 +104,12 @@ def test_one_of_two_fences_can_be_named(using):
 
     assert (stored(row).credit, stored(row).credit_fence) == (5, NOW)
     assert (stored(row).debit, stored(row).debit_fence) == (0, NEW)
+    with pytest.raises(ValueError, match=r"fencing\.Ledger has several FenceFields"):
+        fenced(Ledger(), NOW)
+    for name in ("debit", "nothing", ""):
+        refused = rf"field must be .* fencing\.Ledger, got '{name}'"
+        with pytest.raises(ValueError, match=refused):
+            fenced(Ledger(), NOW, field=name)
 
 
 class Elsewhere:

@@ -53,7 +53,7 @@ def test_lose_waits_for_a_renewal_in_progress() -> None:
     with held_elsewhere(NAME):
         losing = start(lose, NAME)
         with pytest.raises(TimeoutError):
-            losing.result(0.3)
+            losing.result(0.1)
         go.set()
         losing.result(60)
 
@@ -103,8 +103,6 @@ def test_a_coroutine_loses_its_lock_to_a_coroutine_or_a_thread() -> None:
 def test_only_a_held_lock_can_be_lost() -> None:
     with pytest.raises(LockError, match=f"'{NAME}' cannot be lost: nobody holds it"):
         lose(NAME)
-    with pytest.raises(LockError, match="nobody holds it"):
-        asyncio.run(alose(NAME))
     for name in (7, ""):
         with pytest.raises((TypeError, ValueError), match="name must"):
             lose(name)

@@ -1,6 +1,5 @@
 """The embedded server ends with the process that started it."""
 
-import contextlib
 import os
 import subprocess
 import sys
@@ -22,12 +21,21 @@ hear()
 """
 
 
-def test_it_is_a_real_server() -> None:
+def test_it_is_a_real_server_with_an_address_and_a_password_of_its_own() -> None:
     with EmbeddedServer(maxmemory="50mb") as server, redis.Redis.from_url(server.url) as client:
         assert client.info("server")["process_id"] == server.pid
         assert client.config_get("maxmemory") == {"maxmemory": str(50 * 1024 * 1024)}
         assert client.eval("return redis.call('TIME')", 0)
+        password = urlsplit(server.url).password
+        processes = [psutil.Process(server.pid), *psutil.Process(server.pid).parents()]
+        assert not any(password in " ".join(each.cmdline()) for each in processes)
     assert not psutil.pid_exists(server.pid)
+    url = server.url
+    with server, redis.Redis.from_url(url) as client:  # after a restart
+        assert server.url == url
+        assert client.ping()
+        with EmbeddedServer() as other:
+            assert urlsplit(other.url).password != password
 
 
 @pytest.mark.parametrize("how", ["killed", "ended"])
@@ -89,26 +97,3 @@ def test_another_user_of_the_machine_cannot_use_it() -> None:
     assert len(replies) == len(commands)
     assert all(reply.startswith(("-NOPERM", "-NOAUTH")) for reply in replies), replies
     assert folder == "the folder is closed"
-
-
-def test_its_password_is_in_no_command_line() -> None:
-    with EmbeddedServer() as server:
-        password = urlsplit(server.url).password
-        lines = []
-        for process in psutil.process_iter():
-            with contextlib.suppress(psutil.Error):
-                lines.append(" ".join(process.cmdline()))
-        assert password
-        assert any(str(server.port) in line for line in lines)
-        assert not any(password in line for line in lines)
-
-
-def test_it_has_the_same_address_after_a_restart() -> None:
-    server = EmbeddedServer().start()
-    url = server.url
-    server.stop()
-    with server, redis.Redis.from_url(url) as client:
-        assert server.url == url
-        assert client.ping()
-    with EmbeddedServer() as other:
-        assert urlsplit(other.url).password != urlsplit(url).password
