@@ -22,8 +22,7 @@ from django_redislock.celery import worker
 from django_redislock.celery.message import AGAIN, CONFLICTS, DUPLICATE, OURS, QUEUE_LOCK
 from tests.lock_tools import start
 
-from .forging import json_values, texts
-from .fuzzing import fuzzed
+from .forging import fuzzed, json_values, texts
 
 NAME = "messages:kept"
 
@@ -200,17 +199,11 @@ def received(task, task_id, **headers):
     return Request(message, app=app, task=task)
 
 
-@pytest.mark.parametrize(
-    ("names", "stamps"),
-    [
-        (["batch"], None),
-        (["batch"], ["batch"]),
-        (["batch"], {"batch": [{}]}),
-        (["batch"], {"batch": 5}),
-        ([["batch"]], {"batch": "1"}),
-        (5, {"batch": "1"}),
-    ],
-)
+STAMPS = [(["batch"], value) for value in (None, ["batch"], {"batch": [{}]}, {"batch": 5})]
+STAMPS += [(names, {"batch": "1"}) for names in ([["batch"]], 5)]
+
+
+@pytest.mark.parametrize(("names", "stamps"), STAMPS)
 def test_forged_stamps_do_not_hide_revoked_requests(monkeypatch, names, stamps):
     monkeypatch.setitem(state.revoked_stamps, "batch", ["1"])
     task, monitor = QUEUED_TASKS[1], worker.Monitor()

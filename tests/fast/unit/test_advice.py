@@ -126,6 +126,13 @@ def test_the_state_of_a_hold_and_what_to_do(
     assert release_steps(locks, info)[-1:] == [step] * bool(step)
 
 
+@pytest.mark.parametrize(("timeout", "late"), [(90, 1), (6, 0.5), (30, 1)])
+def test_a_renewal_that_is_a_little_late_is_not_overdue(timeout: float, late: float) -> None:
+    age = timeout / 3 + late
+    info = lock(hold(age=age, left=timeout - age, timeout=timeout))
+    assert state_of(info).code == "held"
+
+
 def test_each_state_has_a_case() -> None:
     assert {state for _, state, *_ in CASES.values()} == set(STATES)
 
@@ -170,6 +177,7 @@ def test_locks_that_need_a_look_come_first_and_then_the_longest_waits() -> None:
 
 
 def test_a_living_holder_is_spared() -> None:
+    assert state_of(lock(CASES["in cooldown"][0], CASES["renewed"][0])).code == "held"
     info = lock(CASES["stale"][0], CASES["renewed"][0])
     found = advice(info, str)
     assert (found.level, found.head) == ("stale", "Some renewals are overdue.")
