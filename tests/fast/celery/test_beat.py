@@ -228,8 +228,13 @@ def test_an_entry_that_cannot_be_sent_does_not_block_the_others(
 # The record
 
 
-def test_a_new_entry_is_recorded_so_that_restarts_do_not_postpone_it(make_beat, redis_server):
-    first = make_beat(hourly=HOURLY)
+def test_an_entry_begins_when_it_is_added_and_not_with_a_restart(make_beat, sent, redis_server):
+    write_record(hourly=ago(2 * HOUR))
+    without = make_beat()
+    ticks(without)
+    assert read_record(redis_server) == {}
+    without.close()
+    first = make_beat(hourly=HOURLY)  # it is added again
     ticks(first)
     before = read_record(redis_server)["hourly"]
     first.close()
@@ -237,15 +242,6 @@ def test_a_new_entry_is_recorded_so_that_restarts_do_not_postpone_it(make_beat, 
     ticks(second)
     assert read_record(redis_server)["hourly"] == before
     assert second.schedule["hourly"].last_run_at == before.at
-
-
-def test_a_removed_entry_that_comes_back_begins_again(make_beat, sent, redis_server):
-    write_record(hourly=ago(2 * HOUR))
-    without = make_beat()
-    ticks(without)
-    assert read_record(redis_server) == {}
-    without.close()
-    ticks(make_beat(hourly=HOURLY))
     assert sent == []
 
 
@@ -360,12 +356,9 @@ KINDS = {
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_each_kind_of_schedule_is_continued(make_beat, sent, kind):
-    entry = {"task": "shop.task", "schedule": KINDS[kind]}
     write_record(entry=ago(26 * HOUR))
-    first, second = (
-        make_beat(app=make_app({"entry": entry}, timezone="Europe/Berlin")) for _ in range(2)
-    )
-    take_over(first, second)
+    schedule = {"entry": {"task": "shop.task", "schedule": KINDS[kind]}}
+    take_over(*(make_beat(app=make_app(schedule, timezone="Europe/Berlin")) for _ in range(2)))
     assert names(sent) == ["shop.task"]
 
 

@@ -1,6 +1,5 @@
 """A queue lock whose task has ended, as far as the result backend knows, is taken over."""
 
-import time
 import uuid
 from types import SimpleNamespace
 
@@ -12,7 +11,7 @@ from django.db import transaction
 from django_redislock import locks, single_instance
 from django_redislock.celery.message import CACHE, QUEUE_LOCK
 from django_redislock.testing import EmbeddedServer
-from tests.lock_tools import hanging
+from tests.lock_tools import hanging, within
 from tests.tools import wait_until
 
 from .tools import WHEN_SENT, elsewhere, held_by, make_task, own_app, queue_lock, run_message
@@ -171,11 +170,9 @@ def test_a_result_backend_that_hangs_delays_only_one_refusal(name, caplog):
         task = make_task(app, name)
         first = task.delay()
         store(app, first.id, "SUCCESS")
-        with hanging(server):
-            began = time.monotonic()
+        with hanging(server), within(10):
             for _ in range(20):
                 assert task.delay().id == first.id
-            assert time.monotonic() - began < 10
         assert sum("no reply" in text for text in caplog.messages) == 1
 
 
@@ -248,21 +245,16 @@ def test_a_message_that_is_committed_keeps_its_queue_lock(
         task.delay()
     assert (locks.get(name).holder.task_id, len(sent)) == (sent[0]["id"], 1)
     assert locks.get(name).ttl > 3590
+    if on_conflict == "replace":
+        with transaction.atomic():
+            task.delay()
+            transaction.set_rollback(True)
+        freed(name)
+        assert revoked == []
+        assert run_message(app, task, headers=sent[0], task_id=sent[0]["id"]) == "ran"
+        task.delay()
+    replaced = sent[-1]["id"]
     with transaction.atomic():
         task.delay()
         assert signals == [] or on_conflict == "skip"
-    expected = [sent[0]["id"]] if on_conflict == "replace" else []
-    assert revoked == expected
-
-
-@pytest.mark.django_db(transaction=True)
-def test_a_replaced_task_still_runs_if_the_newer_one_is_rolled_back(app, name, sent, revoked):
-    task = make_task(app, name, task={"base": Deferring}, on_conflict="replace")
-    with transaction.atomic():
-        task.delay()
-    with transaction.atomic():
-        task.delay()
-        transaction.set_rollback(True)
-    freed(name)
-    assert revoked == []
-    assert run_message(app, task, headers=sent[0], task_id=sent[0]["id"]) == "ran"
+    assert revoked == ([replaced] if on_conflict == "replace" else [])

@@ -143,12 +143,8 @@ def test_a_cut_inside_a_secret_does_not_show_the_secret(quote):
             for after in (0, MILLION):
                 shown = error_text(f"{'x' * before} {quote} {'x' * after}")
                 assert SECRET not in shown, (before, after)
+                assert shown.startswith("x" * min(before, 50))
                 assert SECRET not in short_repr(f"{'x' * (before % 90)} {quote}")
-
-
-def test_a_cut_keeps_the_beginning_which_says_what_went_wrong():
-    address = f"Error 111 connecting to redis://us3r:p4ss@host:1/0, next http://h. {'x' * MILLION}"
-    assert error_text(address).startswith("Error 111 connecting to redis://***@host:1/0, next ")
 
 
 def is_short_in_the_log(caplog):
@@ -197,17 +193,16 @@ def test_the_argument_of_a_message_does_not_stop_the_worker(caplog, unit, name):
     assert is_short_in_the_log(caplog)
 
 
-def test_a_long_search_is_answered(operator):
-    for unit in ("://", "\x00", "*?", "?"):
-        search = {"q": unit * (2000 // len(unit))}
-        assert is_quick(partial(operator.get, LIST, search), 2 * SECONDS)
-
-
 @pytest.mark.parametrize(
     ("address", "parameter"), [(LIST, "q"), (DASHBOARD, "using"), (page_of("a"), "unknown")]
 )
-def test_an_address_that_is_too_long_is_refused(settings, operator, address, parameter):
+def test_a_long_search_is_answered_and_an_address_that_is_too_long_is_refused(
+    settings, operator, address, parameter
+):
     """A page repeats the address in its links. Many web servers refuse such an address."""
+    for unit in ("://", "\x00", "*?", "?"):
+        search = {"q": unit * (2000 // len(unit))}
+        assert is_quick(partial(operator.get, address, search), 2 * SECONDS)
     response = operator.get(address, {parameter: "://" * MILLION})
     assert response.status_code == 400
     assert len(response.content) < SHOWN

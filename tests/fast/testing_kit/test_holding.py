@@ -10,25 +10,21 @@ from tests.lock_tools import renewed
 NAME = "tests:kit"
 
 
-def test_the_lock_is_held_until_the_block_ends() -> None:
+def test_the_lock_is_held_by_another_until_the_block_ends() -> None:
     with held_elsewhere(NAME, metadata={"by": "cron"}):
         assert locks.get(NAME).metadata == {"by": "cron"}
         with pytest.raises(LockError, match=f"'{NAME}' cannot be held elsewhere"):
             held_elsewhere(NAME).__enter__()
-        assert locks.get(NAME)
-    assert locks.get(NAME) is None
-    with pytest.raises(ZeroDivisionError), held_elsewhere(NAME, using="django_redis"):
-        raise ZeroDivisionError(locks.using("django_redis").get(NAME).token)
-    assert locks.get(NAME) is None
-
-
-def test_the_caller_is_not_the_holder() -> None:
-    with held_elsewhere(NAME):
         with pytest.raises(LockNotOwnedError):
             locks.assert_held(NAME)
         assert not locks.lock(NAME, reentrant=True).acquire(blocking=False)
         with pytest.raises(LockNotOwnedError):
             locks.lock(NAME).release()
+        assert locks.get(NAME)
+    assert locks.get(NAME) is None
+    with pytest.raises(ZeroDivisionError), held_elsewhere(NAME, using="django_redis"):
+        raise ZeroDivisionError(locks.using("django_redis").get(NAME).token)
+    assert locks.get(NAME) is None
 
 
 def test_a_lock_of_any_kind_can_be_held(redis_server) -> None:

@@ -27,6 +27,15 @@ def test_the_holder_knows_at_once_and_no_other_lock_is_lost() -> None:
     with pytest.raises(LockLost):
         lock.release()
     assert locks.get(NAME) is None
+    unrenewed = locks.lock(NAME, timeout=30, auto_renewal=False)
+    unrenewed.acquire()
+    lose(NAME)
+    assert not unrenewed.lost
+    assert not unrenewed.owned()
+    assert locks.history(NAME)[0].outcome == "expired"
+    with pytest.raises(LockLost):
+        unrenewed.release()
+    assert locks.history(NAME)[0].outcome == "lost"
 
 
 def test_on_lost_cannot_call_lose(caplog) -> None:
@@ -69,18 +78,6 @@ def test_all_holders_of_the_name_lose_it() -> None:
     lose("tests:b")
     with pytest.raises(LockLost):
         several.release()
-
-
-def test_a_lock_without_renewal_raises_when_it_is_released() -> None:
-    lock = locks.lock(NAME, timeout=30, auto_renewal=False)
-    lock.acquire()
-    lose(NAME)
-    assert not lock.lost
-    assert not lock.owned()
-    assert locks.history(NAME)[0].outcome == "expired"
-    with pytest.raises(LockLost):
-        lock.release()
-    assert locks.history(NAME)[0].outcome == "lost"
 
 
 def test_a_coroutine_loses_its_lock_to_a_coroutine_or_a_thread() -> None:
