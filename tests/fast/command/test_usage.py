@@ -5,7 +5,7 @@ import shlex
 
 import pytest
 
-from tests.commands import run, run_process
+from tests.commands import run
 
 WRONG = {
     "": ["", "lst"],
@@ -57,17 +57,6 @@ def test_mistaken_options_are_one_line(settings, line):
 
     assert done.returncode == 1
     assert re.fullmatch("CommandError: .*'default': .*socket_timeoutt.*\n", done.stderr)
-
-
-def test_the_command_as_a_subprocess(hold):
-    hold("x")
-
-    done = run_process(
-        "list", "--settings", "tests.settings", "--no-color", "-v", "0", "--traceback"
-    )
-
-    assert (done.returncode, done.stderr) == (0, "")
-    assert len(done.stdout.splitlines()) == 2
 
 
 def test_help_lists_the_exit_statuses():
