@@ -142,14 +142,7 @@ def test_a_message_that_was_sent_but_not_recorded_is_sent_again_with_its_task_id
     assert len({headers["id"] for headers in sent}) == 1
 
 
-def test_each_tick_has_a_task_id_of_its_own(make_beat, sent):
-    beat = make_beat(often={"task": "shop.often", "schedule": 0.01})
-    while len(sent) < 4:
-        beat.tick()
-    assert len({headers["id"] for headers in sent}) == 4
-
-
-def test_the_options_of_an_entry_are_kept(make_beat, sent):
+def test_the_options_of_an_entry_are_kept_and_each_tick_has_its_own_task_id(make_beat, sent):
     write_record(hourly=ago(2 * HOUR), other=ago(HOUR / 2))
     options = {"task_id": "mine"}, {"queue": "slow"}
     hourly, other = ({**HOURLY, "options": each} for each in options)
@@ -160,6 +153,12 @@ def test_the_options_of_an_entry_are_kept(make_beat, sent):
     assert len(sent) == 2
     assert beat.schedule["other"].options["queue"] == "slow"
     assert "task_id" not in beat.schedule["other"].options
+    beat.close()
+    sent.clear()
+    often = make_beat(often={"task": "shop.often", "schedule": 0.01})
+    while len(sent) < 4:
+        often.tick()
+    assert len({headers["id"] for headers in sent}) == 4
 
 
 @pytest.mark.parametrize("error", [OperationalError, ConnectionError])

@@ -19,18 +19,6 @@ def stage(redis_client: redis.Redis, request: pytest.FixtureRequest) -> Iterator
             stage.run(protocol.release(worker.request.keys, worker.request.token))
 
 
-def test_a_grant_that_was_read_late_is_confirmed_before_it_counts(stage: Stage) -> None:
-    holder, waiter = stage.worker(), stage.worker()
-    holder.acquire().step()
-    waiter.acquire().step()
-    holder.release().step()
-    stage.pass_time(store.GRANT_TTL_SECONDS - 0.5)
-    waiter.step()
-    assert not waiter.believes
-    waiter.step()
-    assert waiter.believes
-
-
 def test_a_waiter_that_dies_after_its_grant_does_not_delay_the_next(stage: Stage) -> None:
     holder, dead, dies, waiter = (stage.worker() for _ in range(4))
     for worker in (holder, dead, dies, waiter):
