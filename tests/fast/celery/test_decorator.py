@@ -22,7 +22,7 @@ from django_redislock.tasks.policies import MAX_BACK_OFF_SECONDS, back_off
 from django_redislock.testing import EmbeddedServer
 from tests.lock_tools import listening, start, waiting
 
-from .tools import held_by, logged, run_message
+from .tools import decorated, held_by, logged, run_message
 
 NAME = "tests:place"
 
@@ -207,15 +207,13 @@ class TestAbove:
             app.conf.task_always_eager = True
             assert app.tasks[f"tests.shared.{name}"].delay().get() == name
 
-    @pytest.mark.parametrize("above", [True, False])
-    def test_the_class_and_the_signature_of_the_task_do_not_change(self, app, above):
+    @pytest.mark.parametrize("options", [{"mode": "until_executed"}, {}])
+    def test_the_class_and_the_signature_of_the_task_do_not_change(self, app, options):
         def work(self, account_id, full=False): ...
 
         plain = app.task(bind=True, name="tests.plain")(work)
         make = app.task(bind=True, name="tests.single")
-        mode = {"mode": "until_executed"} if above else {}
-        decorate = single_instance(unique_on=["account_id"], **mode)
-        task = decorate(make(work)) if above else make(decorate(work))
+        task = decorated(make, work, unique_on=["account_id"], **options)
         assert type(task).__mro__[1:] == type(plain).__mro__[1:]
         for args in [(), (1, 2, 3)]:
             with pytest.raises(TypeError):

