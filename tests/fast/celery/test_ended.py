@@ -122,25 +122,6 @@ def test_a_redelivered_message_does_not_run_next_to_the_task_that_took_its_queue
     assert (ran, held_by(name)) == ([1, 1], {})
 
 
-def test_an_execution_takes_the_lock_that_a_retry_kept(app, name, sent, signals):
-    @app.task(bind=True, name=f"tests.{name}")
-    @single_instance(key=name, hold_on_retry=True)
-    def task(self):
-        if self.request.retries:
-            return "ran"
-        raise self.retry(countdown=60)
-
-    run_message(app, task, task_id="first")
-    assert held_by(name) == {name: "first"}
-    run_message(app, task, task_id="second", retries=1)
-    assert [what for what, *_ in signals] == ["skipped"]
-    store(app, "first", "REVOKED")
-    assert run_message(app, task, task_id="third", retries=1) == "ran"
-    assert held_by(name) == {}
-    for task_id in "first", "second", "third":
-        app.backend.forget(task_id)
-
-
 # The result backend
 
 
