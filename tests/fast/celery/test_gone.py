@@ -9,7 +9,7 @@ from uuid import uuid4
 import pytest
 import redis
 
-from django_redislock import locks, single_instance
+from django_redislock import single_instance
 from django_redislock.celery import board, worker
 from django_redislock.celery.worker import LATE_COMMAND_SECONDS
 from django_redislock.testing import EmbeddedServer
@@ -29,12 +29,9 @@ def own_server():
 
 
 @pytest.fixture
-def own(settings, own_server):
+def own(alias_on, own_server):
     """The manager of locks on a server that the test may suspend."""
-    core = "django.core.cache.backends.redis.RedisCache"
-    cache = {"BACKEND": core, "LOCATION": own_server.url, "OPTIONS": {"socket_timeout": 0.2}}
-    settings.CACHES = {**settings.CACHES, "own": cache}
-    yield locks.using("own")
+    yield alias_on(own_server.url, socket_timeout=0.2)
     with redis.Redis.from_url(own_server.url) as client:
         client.flushdb()
 
