@@ -96,13 +96,18 @@ settings.configure(CACHES={"default": redis | {"LOCATION": os.environ["REDIS_URL
 UNUSABLE = """
 import django
 from django.core.checks import run_checks
-from tests.fast.tasks import unusable
+from django.tasks import task
+from django_redislock import single_instance
+@task
+@single_instance(on_conflict="retry")
+def retried(): ...
+
 django.setup()
 (error,) = run_checks()
 assert error.id == "redislock.E004"
 expected = "single_instance with on_conflict='retry' does not work with django.tasks"
-assert error.msg.startswith(f"tests.fast.tasks.unusable.retried: {expected}")
-(failure,) = unusable.retried.enqueue().errors
+assert error.msg.startswith(f"__main__.retried: {expected}")
+(failure,) = retried.enqueue().errors
 assert failure.exception_class_path == "django.core.exceptions.ImproperlyConfigured"
 assert expected in failure.traceback
 """
