@@ -131,23 +131,6 @@ def test_a_lock_that_may_be_of_another_process_is_left(monkeypatch, own, execute
     execute(body)
 
 
-def shown():
-    return [(slot.pid, slot.alias, slot.name) for slot in board.slots if slot.pid]
-
-
-def test_a_lock_is_shown_while_its_task_runs_in_a_pool_process(monkeypatch, execute):
-    seen = []
-
-    def body():
-        seen.append(shown())
-
-    execute(body)
-    assert shown() == []
-    monkeypatch.setattr(board, "_worker_pid", os.getpid())  # this process is the worker
-    execute(body)
-    assert seen == [[(os.getpid(), b"own", NAME.encode())], []]
-
-
 @pytest.mark.parametrize("waitid", [True, False])
 def test_a_process_is_dead_when_it_has_ended(monkeypatch, waitid):
     if not waitid:
