@@ -46,18 +46,17 @@ class Execution:
                 held.enter_context(lock)
 
     def holds(self, text):
-        lock = self._ask(text)
-        wait_until(lambda: self.name in [each.holder.thread for each in holders_of(lock)])
+        self._ask(text, lambda name: info.holders if (info := locks.get(name)) else ())
 
     def waits(self, text):
-        lock = self._ask(text)
-        wait_until(lambda: self.name in [each.holder.thread for each in locks.queue(lock.name)])
+        self._ask(text, locks.queue)
 
-    def _ask(self, text):
+    def _ask(self, text, those):
+        """Acquire a lock, and return when the thread is one of those who hold or wait."""
         lock = lock_of(text)
         self._asked.append(lock)
         self._wanted.put(lock)
-        return lock
+        wait_until(lambda: self.name in [each.holder.thread for each in those(lock.name)])
 
     def end(self):
         self._wanted.put(None)
@@ -65,11 +64,6 @@ class Execution:
             for lock in self._asked:
                 locks.force_release(lock.name)
             self._thread.join(0.05)
-
-
-def holders_of(lock):
-    info = locks.get(lock.name)
-    return info.holders if info else ()
 
 
 @pytest.fixture

@@ -19,23 +19,18 @@ def listed(*arguments: str) -> set[str]:
     return {lock["name"] for lock in facts("list", *arguments)}
 
 
-def test_table_has_a_line_for_each_lock(hold):
-    lock = hold("invoice:42")
+def test_table_has_a_line_for_each_lock_and_json_all_facts(hold):
+    lock = hold("invoice:42", metadata={"why": "close", "n": [1]})
     info = locks.get("invoice:42")
 
     header, line = call("list").splitlines()
+    (found,) = facts("list")
 
     assert " ".join(header.split()) == "NAME STATE HOLDER AGE LEFT WAITERS TASK KIND FENCE"
     assert line.startswith("invoice:42  held   ")
     assert f"{info.holder.host}:{info.holder.pid}" in line
     assert line.endswith(f" 0        -     mutex  {lock.fence_token}")
     assert lock.token not in line
-
-
-def test_json_has_all_facts(hold):
-    lock = hold("invoice:42", metadata={"why": "close", "n": [1]})
-
-    (found,) = facts("list")
 
     (holding,) = found.pop("holders")
     assert found == {
