@@ -24,13 +24,8 @@ def test_wrong_arguments_are_refused_while_a_duplicate_is_queued(app, name, sent
 
 
 def test_a_task_that_its_own_lock_refuses_is_reported_once(app, name, caplog):
-    @single_instance(mode="until_executed", key=name)
-    @app.task(bind=True, name=f"tests.{name}")
-    def task(self):
-        return [task.delay().id for _ in range(2)]
-
-    headers = {QUEUE_LOCK: name}
-    assert run_message(app, task, headers=headers) == ["own", "own"]
+    task = make_task(app, name, body=lambda: [task.delay().id for _ in range(2)])
+    assert run_message(app, task, headers={QUEUE_LOCK: name}) == ["own", "own"]
     [text] = [text for text in caplog.messages if "its own lock" in text]
     assert f"task=tests.{name}" in text
 
