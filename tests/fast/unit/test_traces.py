@@ -31,6 +31,7 @@ from django_redislock.lua import (
     STORE,
     Script,
 )
+from tests.mutants.__main__ import faults
 from tests.programs import find
 from tools.spec import copy_models, definitions
 
@@ -347,31 +348,20 @@ def test_the_scripts_do_what_the_model_of_messages_does(redis_client: redis.Redi
 
 BROKEN = ("barging", "queue-position-lost", "dead-waiters-live", "anybody-releases")
 
+# These three are faults of `make mutants`, too.
+OF_MESSAGES = ["late-confirmation-obeyed", "place-in-the-queue-lost", "dead-holder-not-noticed"]
 BROKEN_MESSAGES = {
-    "a late confirmation counts": Mutant(
-        file="lua/sent.lua",
-        good="if redis.pcall('ZSCORE', outbox_key(inboxes, 'due'), token) ~= claim then",
-        bad="if not redis.pcall('ZSCORE', outbox_key(inboxes, 'due'), token) then",
-    ),
+    fault.name: Mutant(fault.file, fault.good, fault.bad) for fault in faults(OF_MESSAGES)
+} | {
     "a claim survives a return to the queue": Mutant(
         file="lua/store.lua",
         good="use('ZREM', outbox_key(lock.inboxes, 'due'), token)",
         bad="",
     ),
-    "a message that returns goes to the end": Mutant(
-        file="lua/store.lua",
-        good="use('ZADD', lock.queue, arrival, token)",
-        bad="use('ZADD', lock.queue, now_us, token)",
-    ),
     "a message leaves the outbox when it is taken": Mutant(
         file="lua/outbox.lua",
         good="redis.call('HSET', arrivals, token, arrived .. ' again')",
         bad="redis.call('ZREM', due, token)",
-    ),
-    "nobody looks after expired queue locks": Mutant(
-        file="lua/outbox.lua",
-        good="if lock.used == 0 then hand_over(lock) else grant_to_waiters(lock) end",
-        bad="",
     ),
     "an execution does not take its queue lock over": Mutant(
         file="lua/acquire.lua",
