@@ -182,3 +182,15 @@ def test_the_most_contended_come_first(hold, wait, two_holds, viewer, redis_serv
     assert "3 more locks were less busy." in words_of(fewer)
     totals = {each.what: count for each, count in response.context["totals"]}
     assert (totals["acquired"], totals["refused"]) == (7, 1)
+
+
+def test_locks_that_were_not_read_but_have_events_are_shown_as_they_are(hold, viewer, monkeypatch):
+    monkeypatch.setattr(dashboard, "MAX_READ", 2)
+    for number in range(5):
+        hold(f"lock {number}").release()
+        hold(f"lock {number}")
+
+    response = viewer.get(DASHBOARD)
+
+    assert response.context["total"] == 5
+    assert all("held 1" in outcomes for *_, outcomes in activities(response).values())

@@ -18,7 +18,9 @@ from tests.pages import (
     RELEASE,
     listed,
     lock_page,
+    make_past,
     messages_of,
+    minutes_ago,
     text_of,
     user_with,
     words_of,
@@ -136,6 +138,14 @@ def test_a_list_that_has_not_read_its_locks_says_so(releaser, hold, monkeypatch)
     assert listed(releaser, q="ours:1") == ["ours:1"]
     figures = releaser.get(DASHBOARD)
     assert f"active {figures.context['total']}+ " in words_of(figures)
+
+
+def test_the_dashboard_does_not_say_when_hidden_events_began(serve, hold, viewer, redis_server):
+    serve(ByQuerySet)
+    hold("theirs:1").release()
+    make_past(redis_server, "theirs:1", times=1, seconds=1, step=lambda _: minutes_ago(14))
+    assert "begins at" not in text_of(viewer.get(DASHBOARD))
+    assert locks.history("theirs:1")
 
 
 # Another alias

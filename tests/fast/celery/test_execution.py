@@ -6,8 +6,8 @@ from contextlib import suppress
 import pytest
 from celery import Task, chain, group
 from celery.app.task import Context
-from celery.exceptions import Reject, Retry
-from celery.signals import task_revoked
+from celery.exceptions import Ignore, Reject, Retry
+from celery.signals import task_failure, task_revoked
 from kombu.exceptions import OperationalError
 
 from django_redislock import AlreadyRunning, locks, single_instance
@@ -22,6 +22,7 @@ from .tools import (
     held_by,
     make_task,
     outcomes,
+    queue_lock,
     run_message,
     state_of,
 )
@@ -90,6 +91,40 @@ def test_a_revoked_message_releases_its_queue_lock_and_no_other(app, name, trace
     more = {QUEUE_LOCK: name, "headers": {"trace": "1"}} if traced else {}
     revoke(app, task, result.id, **more)
     assert locks.get(name) is None
+
+
+def test_a_failure_before_the_body_releases_the_queue_lock(app, name):
+    task = make_task(app, name)
+    result = task.delay()
+    about = {"task_id": result.id, "args": (), "kwargs": {}, "traceback": None, "einfo": None}
+    task_failure.send(sender=app.tasks[task.name], exception=LookupError(), **about)
+    assert locks.get(name) is None
+
+
+class ClosedBefore(Task):
+    error = Ignore("closed")
+
+    def before_start(self, *args):
+        raise self.error
+
+
+class Requeued(ClosedBefore):
+    acks_late, error = True, Reject("later", requeue=True)
+
+
+@pytest.mark.parametrize(
+    ("base", "mode", "kept"),
+    [
+        (ClosedBefore, "until_and_while_executing", False),
+        (Requeued, "until_executed", True),
+    ],
+)
+def test_a_task_class_may_end_the_task_before_its_body(app, name, base, mode, kept):
+    task = make_task(app, name, mode, task={"base": base}, body=lambda: pytest.fail("it ran"))
+    task.apply_async(task_id="own")
+    lock_name = queue_lock(name, mode).name
+    run_message(app, task, headers={QUEUE_LOCK: lock_name})
+    assert held_by(name) == ({lock_name: "own"} if kept else {})
 
 
 def test_a_task_that_cannot_begin_without_the_result_backend_releases_its_queue_lock(

@@ -12,6 +12,7 @@ import redis
 from django_redislock import single_instance
 from django_redislock.celery import board, worker
 from django_redislock.celery.worker import LATE_COMMAND_SECONDS
+from django_redislock.lock_types import QueueLock
 from django_redislock.testing import EmbeddedServer
 from tests.commands import run_process
 from tests.lock_tools import hanging
@@ -129,6 +130,16 @@ def test_a_lock_that_may_be_of_another_process_is_left(monkeypatch, own, execute
         for slot in board.slots:
             slot.pid = -1
     execute(body)
+
+
+def test_the_queue_lock_of_a_message_that_the_process_sent_is_left(own, execute, monitor):
+    def body():
+        lock = own.semaphore(NAME, 2)
+        assert QueueLock(lock, "its-token", ("tests.gone", "other")).acquire(60)
+        monitor.check()
+        assert [each.holder.task_id for each in own.get(NAME).holders] == ["other"]
+
+    execute(body, limit=2)
 
 
 @pytest.mark.parametrize("waitid", [True, False])

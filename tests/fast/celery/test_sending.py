@@ -354,3 +354,15 @@ def test_a_retry_is_expected_if_its_first_message_was(app, name, sent, revoked, 
     assert locks.get(name).holder.task_id == "own"
     task.delay()
     assert revoked == ([] if expected else ["own"])
+
+
+def test_a_task_that_another_task_sends_again_keeps_its_lock(app, name, sent):
+    @app.task(name=f"tests.helper.{name}")
+    def helper():
+        raise task.retry(countdown=100)
+
+    task = make_task(app, name, body=helper)
+    task.apply_async(task_id="own")
+    run_message(app, task, headers=sent[-1])
+    assert len(sent) == 2
+    assert held_by(name) == {name: "own"}

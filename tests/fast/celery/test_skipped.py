@@ -1,6 +1,9 @@
 """`was_skipped()` of a Celery task, also after its result was stored."""
 
+import json
+
 import pytest
+from celery import chain
 from celery.app.task import Context
 from celery.result import AsyncResult, EagerResult
 
@@ -49,6 +52,21 @@ def test_a_task_that_did_not_succeed_or_ignores_its_result_was_not_skipped(app, 
     for state, error in (("PENDING", None), ("FAILURE", KeyError()), ("REVOKED", KeyError())):
         app.backend.store_result("own", error, state)
         assert was_skipped(app.AsyncResult("own")) is False
+
+
+def test_a_skipped_member_of_a_chain_passes_none_on(app, make, name, sent):
+    @app.task(name=f"tests.{name}.next")
+    def following(value):
+        return [value]
+
+    task = make()
+    chain(task.si(), following.s()).apply_async()
+    [headers] = sent
+    rest = {"chain": [json.loads(json.dumps(following.s().set(task_id="next")))]}
+    skip(app, task, name, headers=rest, traced=True, task_id=headers["id"])
+    assert was_skipped(app.AsyncResult(headers["id"]))
+    assert [each["id"] for each in sent[1:]] == ["next"]
+    assert run_message(app, following, None, task_id="next") == [None]
 
 
 def test_a_duplicate_whose_result_is_expected(app, name, signals):

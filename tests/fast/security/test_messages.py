@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from django_redislock import AlreadyRunning, locks, single_instance
 from django_redislock.celery import worker
 from django_redislock.celery.message import AGAIN, CONFLICTS, DUPLICATE, OURS, QUEUE_LOCK
+from tests.lock_tools import start
 
 from .forging import fuzzed, json_values, texts
 
@@ -242,3 +243,14 @@ def test_a_queued_task_with_a_long_id_is_not_returned_for_another():
     assert task.delay().id not in (LONG, locks.get(NAME).holder.task_id)
     assert task.apply_async(task_id=LONG).id == LONG
     locks.force_release(NAME)
+
+
+def test_a_redelivered_task_with_a_long_id_is_run_again_later():
+    errors = []
+
+    def deliver_again(argument=None):
+        again = start(lambda: execute(KEPT_TASKS[0], LONG, {"redelivered": True}))
+        errors.append(again.result())
+
+    assert execute(task_below("first", deliver_again), LONG) is None
+    assert [type(each) for each in errors] == [Retry]
