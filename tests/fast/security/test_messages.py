@@ -146,6 +146,7 @@ def held():
 @given(st.sampled_from(KEPT_TASKS), forged, st.booleans())
 @example(KEPT_TASKS[2], {AGAIN: 3e8}, False)
 @example(KEPT_TASKS[0], {DUPLICATE: {"a": 1}}, False)
+@example(QUEUED_TASKS[1], {DUPLICATE: "first", "children": 5}, False)
 @example(QUEUED_TASKS[0], {QUEUE_LOCK: NAME, "id": None}, True)
 @example(QUEUED_TASKS[1], {QUEUE_LOCK: NAME, AGAIN: True, DUPLICATE: "queued"}, True)
 @example(QUEUED_TASKS[2], {QUEUE_LOCK: f"{NAME}:queued", "retries": 1}, True)
