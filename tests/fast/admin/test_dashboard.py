@@ -11,11 +11,9 @@ from django_redislock.admin import dashboard
 from django_redislock.lock_types import QueueLock
 from tests.pages import (
     DASHBOARD,
-    LIST,
     RELEASE,
     arrived_before,
     link_to,
-    listed,
     make_past,
     minutes_ago,
     postpone,
@@ -37,6 +35,12 @@ def section_of(response, name):
     """The markup of one section."""
     start = f'<section aria-labelledby="redislock-{name}">'
     return text_of(response).partition(start)[2].partition("</section>")[0]
+
+
+class Ahead(datetime):
+    @classmethod
+    def now(cls, tz=None):
+        return super().now(tz) + timedelta(hours=2)
 
 
 # At one look
@@ -63,28 +67,27 @@ def test_without_history_the_present_is_shown(hold, viewer, settings):
     assert "In the last hour" not in words_of(response)
 
 
-def test_a_queued_task_is_not_held(viewer):
+def test_a_queued_task_is_not_held_and_a_lock_is_held_for_at_most_the_whole_time(
+    redis_server, viewer, monkeypatch
+):
+    monkeypatch.setattr(dashboard, "datetime", Ahead)  # the clock of the server counts
     queued = QueueLock(locks.lock("sync"), "queued-0123", ("shop.sync", "an-id"))
     assert queued.acquire(3600)
-
-    response = viewer.get(DASHBOARD)
-    queued.release()
-
-    assert activities(response) == {"sync": ["-", "", "-", "-", "-", "-", "queued 1"]}
-    assert response.context["processes"] == []
-
-
-def test_a_lock_is_held_for_at_most_the_whole_time(redis_server, viewer):
+    nothing = viewer.get(DASHBOARD)
     held = [locks.semaphore("pool", 3, timeout=3600) for _ in range(3)]
     for each in held:
         assert each.acquire()
     postpone(redis_server, "pool", seconds=1000)
 
     response = viewer.get(DASHBOARD, {"minutes": 5})
-    for each in held:
+    for each in (queued, *held):
         each.release()
 
-    assert activities(response) == {"pool": ["-", "", "-", "-", "3", "5m 00s", "held 3"]}
+    assert nothing.context["processes"] == []
+    assert activities(response) == {
+        "sync": ["-", "", "-", "-", "-", "-", "queued 1"],
+        "pool": ["-", "", "-", "-", "3", "5m 00s", "held 3"],
+    }
 
 
 def test_the_locks_of_a_process_are_one_row_that_opens(redis_server, hold, releaser):
@@ -109,16 +112,12 @@ def test_the_locks_of_a_process_are_one_row_that_opens(redis_server, hold, relea
 # What went wrong
 
 
-def force(hold, name):
-    hold(name)
-    assert locks.force_release(name)
-
-
-def test_problems_are_listed(hold, viewer):
+def test_problems_are_listed(hold, viewer, redis_server):
     hold("usual").release()
     expired = hold("expired", timeout=0.4, auto_renewal=False)
     wait_until(lambda: locks.history("expired"))
-    force(hold, "forced")
+    hold("forced")
+    assert locks.force_release("forced")
     lost = hold("lost", timeout=0.4, auto_renewal=False)
     wait_until(lambda: locks.history("lost"))
     fences = [str(lost.fence_token), str(expired.fence_token)]
@@ -138,13 +137,10 @@ def test_problems_are_listed(hold, viewer):
         assert held.endswith("s")
         assert process.endswith(f":{os.getpid()}")
 
-
-def test_a_loss_without_a_recorded_hold_is_listed(hold, viewer, redis_server):
-    lock = hold("x")
+    unrecorded = hold("x")
     redis_server.flushdb()
     with pytest.raises(LockLost):
-        lock.release()
-
+        unrecorded.release()
     [row] = rows_of(viewer.get(DASHBOARD), "troubles")
     assert row[1:] == ["x", "lost", "?:?", "-", "-"]
 
@@ -152,14 +148,13 @@ def test_a_loss_without_a_recorded_hold_is_listed(hold, viewer, redis_server):
 # Activity
 
 
-@pytest.mark.parametrize(("minutes", "shown"), [(5, 1), (15, 2), (60, 3), ("x", 2), (7, 2)])
-def test_window_can_be_chosen(hold, viewer, redis_server, minutes, shown):
+def test_window_can_be_chosen(hold, viewer, redis_server):
     hold("x").release()
     make_past(redis_server, "x", times=2, seconds=1, step=lambda n: minutes_ago(10 + 30 * n))
 
-    response = viewer.get(DASHBOARD, {"minutes": minutes})
-
-    assert activities(response)["x"][-1] == f"released {shown}"
+    for minutes, shown in ((5, 1), (15, 2), (60, 3), ("x", 2), (7, 2)):
+        response = viewer.get(DASHBOARD, {"minutes": minutes})
+        assert activities(response)["x"][-1] == f"released {shown}"
 
 
 def test_the_most_contended_come_first(hold, wait, two_holds, viewer, redis_server, monkeypatch):
@@ -189,18 +184,6 @@ def test_the_most_contended_come_first(hold, wait, two_holds, viewer, redis_serv
     assert (totals["acquired"], totals["refused"]) == (7, 1)
 
 
-def test_the_clock_of_the_server_counts(hold, viewer, monkeypatch):
-    class Ahead(datetime):
-        @classmethod
-        def now(cls, tz=None):
-            return super().now(tz) + timedelta(hours=2)
-
-    monkeypatch.setattr(dashboard, "datetime", Ahead)
-    hold("x").release()
-
-    assert [*activities(viewer.get(DASHBOARD))] == ["x"]
-
-
 def test_locks_that_were_not_read_but_have_events_are_shown_as_they_are(hold, viewer, monkeypatch):
     monkeypatch.setattr(dashboard, "MAX_READ", 2)
     for number in range(5):
@@ -211,18 +194,3 @@ def test_locks_that_were_not_read_but_have_events_are_shown_as_they_are(hold, vi
 
     assert response.context["total"] == 5
     assert all("held 1" in outcomes for *_, outcomes in activities(response).values())
-
-
-def test_the_dashboard_shows_one_alias(hold, viewer, other):
-    hold("mine")
-    hold("theirs", other)
-
-    here, there = viewer.get(DASHBOARD), viewer.get(DASHBOARD, {"using": "other"})
-
-    assert [*activities(here)] == ["mine"]
-    assert [*activities(there)] == ["theirs"]
-    assert (link_to(here, "default"), link_to(here, "other")) == ("?using=default", "?using=other")
-    assert f'href="{LIST}theirs/change/?using=other"' in text_of(there)
-    assert "?using=other&amp;minutes=60" in text_of(there)
-    assert link_to(there, "All locks") == f"{LIST}?using=other"
-    assert listed(viewer, using="other") == ["theirs"]

@@ -1,3 +1,5 @@
+"""The model's migrations and permissions, and pages with `USE_TZ = False`."""
+
 import json
 from io import StringIO
 
@@ -7,25 +9,35 @@ from django.core.management import call_command
 from django.db import connection
 
 from django_redislock.models import ActiveLock
+from tests.commands import run
+from tests.pages import DASHBOARD, LIST, user_with
 
 pytestmark = pytest.mark.django_db
 
 
-def test_migrations_are_complete_and_make_no_table():
+def test_migrations_are_complete_and_make_two_permissions_but_no_table():
     call_command("makemigrations", "--check", "--dry-run", verbosity=0)
     assert ActiveLock._meta.db_table not in connection.introspection.table_names()
-
-
-def test_migrate_makes_the_two_permissions():
     permissions = Permission.objects.filter(content_type__app_label="django_redislock")
-
     assert {p.codename for p in permissions} == {"view_activelock", "release_activelock"}
 
 
 @pytest.mark.parametrize("options", [{}, {"use_base_manager": True}])
 def test_dumpdata_finds_no_rows(options):
     out = StringIO()
-
     call_command("dumpdata", "django_redislock", stdout=out, **options)
-
     assert json.loads(out.getvalue()) == []
+
+
+@pytest.mark.parametrize("is_held", [True, False])
+def test_every_page_and_every_subcommand(settings, empty_history, hold, is_held):
+    settings.USE_TZ = False
+    lock = hold("x")
+    if not is_held:
+        lock.release()
+    viewer = user_with("view_activelock", "release_activelock")
+
+    for page in (LIST, DASHBOARD, f"{LIST}x/history/", f"{LIST}x/change/"):
+        assert viewer.get(page).status_code == 200, page
+    for line in ("list", "show x", "history --since=1h", "check"):
+        assert run(*line.split()).returncode == 0, line

@@ -183,17 +183,16 @@ def test_a_task_that_no_worker_ends_is_reported(hold, releaser, broker, message,
     assert LogEntry.objects.get().change_message.startswith(text)
 
 
-class ReleasesNoLock(ActiveLockAdmin):
-    def has_release_permission(self, request, obj=None):
-        return obj is None
-
-
 def test_only_those_who_may_release_the_lock_may_revoke(hold, releaser, serve) -> None:
     serve(ActiveLockAdmin)
     held_by_task(hold, "x")
     page, viewer = lock_page(releaser, "x"), user_with("view_activelock")
     assert "Revoke task" not in text_of(lock_page(viewer, "x"))
     assert confirm(viewer, page).status_code == 403
+
+    class ReleasesNoLock(ActiveLockAdmin):
+        def has_release_permission(self, request, obj=None):
+            return obj is None
 
     serve(ReleasesNoLock)
     assert "Revoke task" not in text_of(lock_page(releaser, "x"))

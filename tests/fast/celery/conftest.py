@@ -9,7 +9,7 @@ from celery.signals import after_task_publish
 from django_redislock import locks
 from django_redislock.signals import task_replaced, task_skipped
 from tests.celery_worker import run, worker  # noqa: F401
-from tests.lock_fixtures import moving_clock, skipped  # noqa: F401
+from tests.lock_fixtures import alias_on, moving_clock, skipped  # noqa: F401
 from tests.lock_tools import listening
 
 from .beats import make_beat  # noqa: F401

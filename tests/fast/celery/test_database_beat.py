@@ -208,11 +208,7 @@ def test_a_crontab_in_another_time_zone_is_continued(beat, sent, zone):
     hourly = CrontabSchedule.objects.create(minute=str(minute), hour="*", timezone=zone)
     add(crontab=hourly)
     write_record(entry=ago(2 * HOUR))
-    first, second = beat(timezone="Europe/Berlin"), beat(timezone="Europe/Berlin")
-    for _ in range(3):
-        ticks(first)
-    kill(first)
-    ticks(second)
+    take_over(beat(timezone="Europe/Berlin"), beat(timezone="Europe/Berlin"))
     assert names(sent) == ["shop.entry"]
 
 
@@ -223,6 +219,5 @@ def test_naive_times_are_in_utc(beat, sent, settings):
     settings.DJANGO_CELERY_BEAT_TZ_AWARE = False
     add()
     write_record(entry=ago(1.5 * HOUR))
-    first, second = beat(), beat()
-    take_over(first, second)
+    take_over(beat(), beat())
     assert names(sent) == ["shop.entry"]

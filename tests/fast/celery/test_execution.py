@@ -13,13 +13,11 @@ from kombu.exceptions import OperationalError
 from django_redislock import AlreadyRunning, locks, single_instance
 from django_redislock.celery import current_lock
 from django_redislock.celery.message import AGAIN, CONFLICTS, DUPLICATE, QUEUE_LOCK
-from django_redislock.tasks.single import queue_lock_token
-from tests.lock_tools import start
-from tests.tools import wait_until
 
 from .tools import (
     WHEN_SENT,
     Unsendable,
+    decorated,
     elsewhere,
     held_by,
     make_task,
@@ -71,38 +69,17 @@ def test_a_replaced_task_does_not_run_after_the_newer_one(app, name, track_start
 # at_least_for
 
 
-def test_at_least_for_counts_from_the_start_in_until_executing(eager, name):
-    task = make_task(eager, name, "until_executing", at_least_for=60)
+@pytest.mark.parametrize("mode", ["until_executing", "until_and_while_executing"])
+def test_at_least_for_counts_from_the_start_and_blocks_no_separate_queue_lock(eager, name, mode):
+    task = make_task(eager, name, mode, at_least_for=60)
     assert task.delay().get() == "ran"
     info = locks.get(name)
     assert (info.state, 50 < info.ttl <= 60) == ("cooldown", True)
+    assert locks.get(f"{name}:queued") is None
     assert task.delay().get() is None
 
 
-def test_a_cooldown_does_not_block_the_queue_lock_of_until_and_while_executing(eager, name):
-    mode = "until_and_while_executing"
-    task = make_task(eager, name, mode, at_least_for=60, body=lambda: state_of(name))
-    assert task.delay().get()[1] is None
-    assert locks.get(name).state == "cooldown"
-    assert locks.get(f"{name}:queued") is None
-
-
 # Messages that end without running
-
-
-def test_a_failure_before_the_body_releases_the_queue_lock(app, name):
-    task = make_task(app, name)
-    result = task.delay()
-    task_failure.send(
-        sender=app.tasks[task.name],
-        task_id=result.id,
-        exception=LookupError(),
-        args=(),
-        kwargs={},
-        traceback=None,
-        einfo=None,
-    )
-    assert locks.get(name) is None
 
 
 @pytest.mark.parametrize("traced", [False, True])
@@ -113,6 +90,14 @@ def test_a_revoked_message_releases_its_queue_lock_and_no_other(app, name, trace
     assert locks.get(name).holder.task_id == result.id
     more = {QUEUE_LOCK: name, "headers": {"trace": "1"}} if traced else {}
     revoke(app, task, result.id, **more)
+    assert locks.get(name) is None
+
+
+def test_a_failure_before_the_body_releases_the_queue_lock(app, name):
+    task = make_task(app, name)
+    result = task.delay()
+    about = {"task_id": result.id, "args": (), "kwargs": {}, "traceback": None, "einfo": None}
+    task_failure.send(sender=app.tasks[task.name], exception=LookupError(), **about)
     assert locks.get(name) is None
 
 
@@ -153,7 +138,7 @@ def test_a_task_that_cannot_begin_without_the_result_backend_releases_its_queue_
     task.apply_async(task_id="own")
     monkeypatch.setattr(app.backend, "store_result", store)
     with suppress(OSError), pytest.warns(RuntimeWarning, match="away"):
-        run_message(app, task, headers={QUEUE_LOCK: name})
+        run_message(app, task, headers={QUEUE_LOCK: name})  # it fails before its body
     assert held_by(name) == {}
 
 
@@ -189,34 +174,14 @@ def test_a_task_that_sends_itself_again_and_fails_keeps_its_lock_until_it_expire
     assert 10 < locks.get(name).ttl <= 20
 
 
-@pytest.mark.parametrize("below", [True, False])
-def test_a_retry_that_cannot_be_sent_keeps_no_lock(app, name, below):
+@pytest.mark.parametrize("options", [{"hold_on_retry": True}, {"mode": "until_executed"}])
+def test_a_retry_that_cannot_be_sent_keeps_no_lock(app, name, options):
     def fail():
         raise LookupError
 
-    mode = {"hold_on_retry": True} if below else {"mode": "until_executed"}
-    decorate = single_instance(key=name, **mode)
     make = app.task(base=Unsendable, autoretry_for=(LookupError,), name=f"tests.{name}")
-    task = make(decorate(fail)) if below else decorate(make(fail))
-    run_message(app, task)
+    run_message(app, decorated(make, fail, key=name, **options))
     assert locks.get(name) is None
-
-
-@pytest.mark.parametrize("how", ["replace", "retry"])
-def test_a_task_that_sends_itself_again_keeps_the_queue_lock(app, name, sent, how):
-    def again(self, number):
-        if how == "replace":
-            raise self.replace(self.si(number + 1))
-        self.retry(throw=False)
-
-    task = app.task(bind=True, name=f"tests.{name}")(again)
-    task = single_instance(mode="until_executed", key=name)(task)
-    run_message(app, task, 1)
-    [headers] = sent
-    assert (headers["id"], headers[QUEUE_LOCK]) == ("own", name)
-    assert locks.get(name).token == queue_lock_token("own")
-    assert task.delay(1).id == "own"
-    assert len(sent) == 1
 
 
 @pytest.mark.parametrize("canvas", [chain, group])
@@ -295,13 +260,6 @@ def test_a_retry_after_a_conflict_that_cannot_be_sent(app, name, acks_late, erro
     assert ("reject requeue=True" in caplog.text) is acks_late
 
 
-@pytest.mark.parametrize("traced", [False, True])
-def test_a_duplicate_that_was_sent_completes_without_running(app, name, signals, traced):
-    task = make_task(app, name, body=lambda: pytest.fail("it ran"))
-    assert run_message(app, task, headers={DUPLICATE: "first"}, traced=traced) is None
-    assert signals == [("skipped", "own", "first")]
-
-
 def test_the_headers_of_queue_locks_are_ignored_by_a_task_without_one(app, name):
     work = make_retrying(app, name)
     headers = {DUPLICATE: "first", QUEUE_LOCK: "another"}
@@ -313,38 +271,27 @@ def test_the_headers_of_queue_locks_are_ignored_by_a_task_without_one(app, name)
 # Redelivered messages
 
 
+WAITING = {"mode": "while_executing", "on_conflict": "wait", "task": {"acks_late": True}}
+
+
 @pytest.mark.parametrize("how", [{"redelivered": True}, {"headers": {AGAIN: True}}], ids=str)
-@pytest.mark.parametrize("mode", WITH_A_LOCK)
-def test_a_message_does_not_run_twice_at_once_if_the_limit_has_room(app, name, sent, mode, how):
+@pytest.mark.parametrize(
+    "options", [*({"mode": mode, "limit": 2} for mode in WITH_A_LOCK), WAITING], ids=str
+)
+def test_a_message_neither_runs_next_to_its_first_delivery_nor_waits_for_it(
+    app, name, sent, options, how
+):
     def body():
         ran.append(1)
         elsewhere(lambda: run_message(app, task, **how))
         return "ran"
 
     ran = []
-    task = make_task(app, name, mode, body=body, limit=2)
+    task = make_task(app, name, body=body, **options)
     assert run_message(app, task) == "ran"
     assert ran == [1]
     assert [(each["id"], each[AGAIN]) for each in sent] == [("own", True)]
     assert outcomes(name, "own") == ["released"]
-
-
-def test_a_redelivered_message_does_not_wait_for_its_first_delivery(app, name, sent):
-    def body():
-        ran.append(1)
-        if len(ran) == 1:
-            seconds.append(start(lambda: run_message(app, task, redelivered=True)))
-            wait_until(lambda: sent or locks.get(name).waiters)
-        return "ran"
-
-    ran, seconds = [], []
-    options = {"on_conflict": "wait", "task": {"acks_late": True}}
-    task = make_task(app, name, "while_executing", body=body, **options)
-    assert run_message(app, task) == "ran"
-    seconds[0].result(60)
-    assert ran == [1]
-    assert outcomes(name, "own") == ["released"]
-    assert [(each["id"], each[AGAIN]) for each in sent] == [("own", True)]
 
 
 @pytest.mark.parametrize("mode", WITH_A_LOCK)
@@ -373,8 +320,7 @@ def test_a_direct_call_with_other_arguments_is_not_the_message(app, name, sent, 
 
     ran = []
     make = app.task(acks_late=True, name=f"tests.{name}")
-    decorate = single_instance(key=f"{name}:{{number}}", **options)
-    task = decorate(make(work)) if "mode" in options else make(decorate(work))
+    task = decorated(make, work, key=f"{name}:{{number}}", **options)
     with locks.lock(f"{name}:2"):
         result = run_message(app, task, 1, headers={QUEUE_LOCK: f"{name}:1", AGAIN: True})
     assert result == (1, None if "mode" in options else "refused")
@@ -402,24 +348,18 @@ def by_an_error(self, pages):
     raise LookupError
 
 
-@pytest.fixture
-def make_paging(app, name):
-    """Return a function that makes a task with a lock for each page, which sends the next page."""
-
-    def make(body, **options):
-        of_app = app.task(bind=True, name=f"tests.{name}", autoretry_for=(LookupError,))
-        decorate = single_instance(key=lambda pages: f"{name}:{pages[0]}", **options)
-        return of_app(decorate(body)) if options.get("mode") is None else decorate(of_app(body))
-
-    return make
+def make_paging(app, name, body, **options):
+    """Return a task with a lock for each page, which sends the next page."""
+    make = app.task(bind=True, name=f"tests.{name}", autoretry_for=(LookupError,))
+    return decorated(make, body, key=lambda pages: f"{name}:{pages[0]}", **options)
 
 
 @pytest.mark.parametrize("is_taken", [False, True])
 @pytest.mark.parametrize("body", [by_retry, by_replace, by_a_change, by_an_error])
 def test_a_task_that_goes_on_with_other_arguments_takes_their_queue_lock_or_runs_later(
-    make_paging, app, name, sent, body, is_taken
+    app, name, sent, body, is_taken
 ):
-    task = make_paging(body, mode="until_executed")
+    task = make_paging(app, name, body, mode="until_executed")
     others = [task.delay([2]).id] if is_taken else []
     run_message(app, task, [1, 2])
     assert held_by(name) == {f"{name}:2": others[0] if is_taken else "own"}
@@ -431,21 +371,8 @@ def test_a_task_that_goes_on_with_other_arguments_takes_their_queue_lock_or_runs
 
 
 @pytest.mark.parametrize("body", [by_retry, by_a_change, by_an_error])
-def test_hold_on_retry_keeps_no_lock_for_other_arguments(make_paging, app, name, body):
-    task = make_paging(body, hold_on_retry=True)
-    run_message(app, task, [1, 2])
-    assert held_by(name) == {}
-
-
-def test_a_retry_that_is_revoked_releases_the_lock(app, name):
-    @app.task(bind=True, name=f"tests.{name}")
-    @single_instance(key=f"{name}:{{page}}", hold_on_retry=True)
-    def work(self, page):
-        raise self.retry(countdown=100)
-
-    assert run_message(app, work, 1).type is Retry
-    assert held_by(name) == {f"{name}:1": "own"}
-    revoke(app, work, args=(1,))
+def test_hold_on_retry_keeps_no_lock_for_other_arguments(app, name, body):
+    run_message(app, make_paging(app, name, body, hold_on_retry=True), [1, 2])
     assert held_by(name) == {}
 
 
@@ -479,14 +406,14 @@ class WithUser(Task):
         return self.run(*args, **kwargs)  # by Task.__call__ Celery 5.4 loses the message
 
 
-def test_an_argument_that_the_class_adds_does_not_change_the_lock(app, name, sent):
+@pytest.mark.parametrize("options", [{"hold_on_retry": True}, {"mode": "until_executed"}])
+def test_an_argument_that_the_class_adds_does_not_change_the_lock_of_a_retry(app, name, options):
     def work(self, number):
         raise self.retry(countdown=0)
 
-    task = app.task(base=WithUser, bind=True, name=f"tests.{name}")(work)
-    task = single_instance(mode="until_executed", key=f"{name}:{{number}}")(task)
+    make = app.task(base=WithUser, bind=True, name=f"tests.{name}")
+    task = decorated(make, work, key=f"{name}:{{number}}", **options)
     run_message(app, task, 1, kwargs={"_user": 7})
     assert held_by(name) == {f"{name}:1": "own"}
-    assert sent[0][QUEUE_LOCK] == f"{name}:1"
     revoke(app, task, args=(1,), kwargs={"_user": 7})
     assert held_by(name) == {}

@@ -14,22 +14,21 @@ from tests.lock_tools import listening, start, waiting
 from .tools import held_by, logged
 
 
-def at_once(*coroutines):
-    async def run():
-        return await asyncio.gather(*coroutines, return_exceptions=True)
-
-    return asyncio.run(run())
-
-
 class TestCoroutineFunction:
-    def test_it_is_a_coroutine_function_and_releases_its_lock(self, name):
+    def test_it_holds_its_lock_until_it_ends_or_is_cancelled(self, name):
         @single_instance(key=f"{name}:{{number}}")
         async def work(number):
             assert current_lock().name == f"{name}:{number}"
+            await asyncio.sleep(60 if number == 3 else 0)
             return number
 
+        async def use():
+            assert await asyncio.gather(work(1), work(number=2)) == [1, 2]
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(work(3), 0.1)
+
         assert asyncio.iscoroutinefunction(work)
-        assert at_once(work(1), work(number=2)) == [1, 2]
+        asyncio.run(use())
         assert held_by(name) == {}
         assert current_lock() is None
 
@@ -39,7 +38,7 @@ class TestCoroutineFunction:
         @single_instance(key=name)
         async def work():
             with listening(task_skipped, listen):  # an async receiver cannot break a skip
-                assert await work_again() is None
+                assert await single_instance(key=name)(body)() is None
             for on_conflict in ("raise", "retry"):
                 with pytest.raises(AlreadyRunning) as caught:
                     await single_instance(key=name, on_conflict=on_conflict)(body)()
@@ -49,25 +48,12 @@ class TestCoroutineFunction:
         async def body():
             pytest.fail("it ran")
 
-        work_again = single_instance(key=name)(body)
         assert asyncio.run(work()) == "ran"
         process = f"{socket.gethostname()}:{os.getpid()}"
         assert len(logged(caplog, "Call skipped: task=", process)) == 1
         assert "Signal not sent" in caplog.text
 
-    def test_a_duplicate_waits(self, name):
-        @single_instance(key=name, on_conflict="wait")
-        async def work():
-            running.append(1)
-            await asyncio.sleep(0)
-            most.append(len(running))
-            running.pop()
-
-        running, most = [], []
-        at_once(work(), work(), work())
-        assert most == [1, 1, 1]
-
-    def test_a_task_that_outlives_the_function_is_not_inside(self, name):
+    def test_it_waits_for_others_and_not_for_itself(self, name):
         async def follow_up():
             await is_over.wait()
             assert current_lock() is None
@@ -76,6 +62,8 @@ class TestCoroutineFunction:
         @single_instance(key=name, on_conflict="wait")
         async def work(number):
             if number == 1:
+                with pytest.raises(AlreadyRunning):
+                    await work(3)
                 started.append(asyncio.create_task(follow_up()))
             return number
 
@@ -84,34 +72,10 @@ class TestCoroutineFunction:
             async with locks.lock(name):
                 is_over.set()
                 await asyncio.to_thread(waiting, locks, name, 1)
-            assert await started[0] == 2
+            assert await started[0] == 2  # it outlived the function, and is not inside it
 
         is_over, started = asyncio.Event(), []
         asyncio.run(use())
-
-    def test_a_call_from_inside_does_not_wait_for_itself(self, name):
-        @single_instance(key=name, on_conflict="wait")
-        async def work():
-            return await work()
-
-        (error,) = at_once(work())
-        assert isinstance(error, AlreadyRunning)
-
-    def test_an_error_and_a_cancellation_release_the_lock(self, name):
-        @single_instance(key=name)
-        async def work(error):
-            if error:
-                raise error
-            await asyncio.sleep(60)
-
-        async def cancelled():
-            await asyncio.wait_for(work(None), 0.1)
-
-        (error,) = at_once(work(LookupError("its own")))
-        assert isinstance(error, LookupError)
-        (error,) = at_once(cancelled())
-        assert isinstance(error, TimeoutError)
-        assert held_by(name) == {}
 
     def test_it_cannot_be_aborted(self):
         async def work(): ...

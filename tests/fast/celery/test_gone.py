@@ -9,7 +9,7 @@ from uuid import uuid4
 import pytest
 import redis
 
-from django_redislock import locks, single_instance
+from django_redislock import single_instance
 from django_redislock.celery import board, worker
 from django_redislock.celery.worker import LATE_COMMAND_SECONDS
 from django_redislock.lock_types import QueueLock
@@ -30,12 +30,9 @@ def own_server():
 
 
 @pytest.fixture
-def own(settings, own_server):
+def own(alias_on, own_server):
     """The manager of locks on a server that the test may suspend."""
-    core = "django.core.cache.backends.redis.RedisCache"
-    cache = {"BACKEND": core, "LOCATION": own_server.url, "OPTIONS": {"socket_timeout": 0.2}}
-    settings.CACHES = {**settings.CACHES, "own": cache}
-    yield locks.using("own")
+    yield alias_on(own_server.url, socket_timeout=0.2)
     with redis.Redis.from_url(own_server.url) as client:
         client.flushdb()
 
@@ -68,17 +65,23 @@ def execute(app, own, monitor):
     return execute
 
 
-def test_its_lock_is_released_and_looked_for_a_while_longer(own, execute, monitor, moving_clock):
+@pytest.mark.parametrize("at_least_for", [0, 60])
+def test_its_lock_is_released_and_looked_for_a_while_longer(
+    own, execute, monitor, moving_clock, caplog, at_least_for
+):
     def body():
-        monitor.check()
-        assert own.get(NAME) is None
-        assert [event.outcome for event in own.history(NAME)] == ["killed"]
+        for _ in range(2):
+            monitor.check()
+            info = own.get(NAME)
+            assert (info and info.state) == ("cooldown" if at_least_for else None)
+            assert [event.outcome for event in own.history(NAME)] == ["killed"]
+        assert sum("Lock released for dead process" in text for text in caplog.messages) == 1
         assert monitor.dead
         moving_clock.pass_time(LATE_COMMAND_SECONDS + 1)
         monitor.check()
         assert not monitor.dead
 
-    execute(body)
+    execute(body, at_least_for=at_least_for)
 
 
 @pytest.mark.parametrize("error", ["hangs", "no alias"])
@@ -115,23 +118,17 @@ def test_the_release_is_not_tried_for_longer_than_the_lease(
     execute(body)
 
 
-def test_a_cooldown_outlives_the_process(own, execute, monitor, caplog):
+@pytest.mark.parametrize("why", ["another process", "no slot"])
+def test_a_lock_that_may_be_of_another_process_is_left(monkeypatch, own, execute, monitor, why):
     def body():
-        for _ in range(2):
-            monitor.check()
-            assert own.get(NAME).state == "cooldown"
-            assert [event.outcome for event in own.history(NAME)] == ["killed"]
-        assert sum("Lock released for dead process" in text for text in caplog.messages) == 1
-
-    execute(body, at_least_for=60)
-
-
-def test_a_lock_of_another_process_is_left(monkeypatch, own, execute, monitor):
-    def body():
-        monkeypatch.setattr(worker, "child_id", lambda parent_id, pid: "another")
         monitor.check()
         assert own.get(NAME).state == "held"
 
+    if why == "another process":
+        monkeypatch.setattr(worker, "child_id", lambda parent_id, pid: "another")
+    else:
+        for slot in board.slots:
+            slot.pid = -1
     execute(body)
 
 
@@ -143,33 +140,6 @@ def test_the_queue_lock_of_a_message_that_the_process_sent_is_left(own, execute,
         assert [each.holder.task_id for each in own.get(NAME).holders] == ["other"]
 
     execute(body, limit=2)
-
-
-def shown():
-    return [(slot.pid, slot.alias, slot.name) for slot in board.slots if slot.pid]
-
-
-def test_a_lock_is_shown_while_its_task_runs_in_a_pool_process(monkeypatch, execute):
-    seen = []
-
-    def body():
-        seen.append(shown())
-
-    execute(body)
-    assert shown() == []
-    monkeypatch.setattr(board, "_worker_pid", os.getpid())  # this process is the worker
-    execute(body)
-    assert seen == [[(os.getpid(), b"own", NAME.encode())], []]
-
-
-def test_a_lock_for_which_there_is_no_slot_is_left_until_it_expires(own, execute, monitor):
-    def body():
-        monitor.check()
-        assert own.get(NAME).state == "held"
-
-    for slot in board.slots:
-        slot.pid = -1
-    execute(body)
 
 
 @pytest.mark.parametrize("waitid", [True, False])

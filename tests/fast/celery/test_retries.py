@@ -8,7 +8,7 @@ from celery.exceptions import Retry
 from django_redislock import locks, single_instance
 from django_redislock.celery import current_lock
 
-from .tools import WHEN_SENT, run_message
+from .tools import WHEN_SENT, decorated, run_message
 
 QUEUED = 100
 """Seconds for which a queue lock lasts beyond the countdown of its task."""
@@ -80,8 +80,7 @@ def test_an_eager_task_is_retried_after_its_lock_is_released(eager, name, mode):
 
     make = eager.task(name=f"tests.{name}", autoretry_for=(LookupError,))
     options = {"mode": mode} if mode else {"hold_on_retry": True}
-    decorate = single_instance(key=name, **options)
-    task = decorate(make(work)) if mode else make(decorate(work))
+    task = decorated(make, work, key=name, **options)
     assert task.delay().get() == (None if mode == "until_executing" else name)
     assert failures == []
     assert locks.get(name) is None

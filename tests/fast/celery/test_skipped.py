@@ -46,16 +46,12 @@ def test_a_skipped_task_is_told_from_one_that_returned_none(app, make, name, tra
     assert (result.state, was_skipped(result)) == ("SUCCESS", False)
 
 
-@pytest.mark.parametrize("state", ["PENDING", "FAILURE", "REVOKED"])
-def test_a_task_that_did_not_succeed_was_not_skipped(app, state):
-    error = None if state == "PENDING" else LookupError("it")
-    app.backend.store_result("own", error, state)
-    assert was_skipped(app.AsyncResult("own")) is False
-
-
-def test_a_skipped_task_that_ignores_its_result(app, make, name):
+def test_a_task_that_did_not_succeed_or_ignores_its_result_was_not_skipped(app, make, name):
     skip(app, make(ignore_result=True), name)
     assert was_skipped(app.AsyncResult("own")) is False
+    for state, error in (("PENDING", None), ("FAILURE", KeyError()), ("REVOKED", KeyError())):
+        app.backend.store_result("own", error, state)
+        assert was_skipped(app.AsyncResult("own")) is False
 
 
 def test_a_skipped_member_of_a_chain_passes_none_on(app, make, name, sent):
@@ -73,8 +69,10 @@ def test_a_skipped_member_of_a_chain_passes_none_on(app, make, name, sent):
     assert run_message(app, following, None, task_id="next") == [None]
 
 
-def test_a_duplicate_whose_result_is_expected(app, name):
-    assert run_message(app, make_task(app, name), headers={DUPLICATE: "first"}) is None
+def test_a_duplicate_whose_result_is_expected(app, name, signals):
+    task = make_task(app, name, body=lambda: pytest.fail("it ran"))
+    assert run_message(app, task, headers={DUPLICATE: "first"}) is None
+    assert signals == [("skipped", "own", "first")]
     assert was_skipped(app.AsyncResult("own"))
 
 

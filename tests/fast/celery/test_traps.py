@@ -8,12 +8,11 @@ from django_redislock import single_instance
 from django_redislock.celery.message import QUEUE_LOCK
 from django_redislock.tasks.checks import check_names
 
-from .tools import WHEN_SENT, elsewhere, held_by, make_task, outcomes, run_message
+from .tools import elsewhere, held_by, make_task, outcomes, run_message
 
 
-@pytest.mark.parametrize("mode", WHEN_SENT)
-def test_wrong_arguments_are_refused_while_a_duplicate_is_queued(app, name, sent, mode):
-    @single_instance(mode=mode, key=name)
+def test_wrong_arguments_are_refused_while_a_duplicate_is_queued(app, name, sent):
+    @single_instance(mode="until_executed", key=name)
     @app.task(name=f"tests.{name}")
     def task(a, b=1): ...
 
@@ -25,13 +24,8 @@ def test_wrong_arguments_are_refused_while_a_duplicate_is_queued(app, name, sent
 
 
 def test_a_task_that_its_own_lock_refuses_is_reported_once(app, name, caplog):
-    @single_instance(mode="until_executed", key=name)
-    @app.task(bind=True, name=f"tests.{name}")
-    def task(self):
-        return [task.delay().id for _ in range(2)]
-
-    headers = {QUEUE_LOCK: name}
-    assert run_message(app, task, headers=headers) == ["own", "own"]
+    task = make_task(app, name, body=lambda: [task.delay().id for _ in range(2)])
+    assert run_message(app, task, headers={QUEUE_LOCK: name}) == ["own", "own"]
     [text] = [text for text in caplog.messages if "its own lock" in text]
     assert f"task=tests.{name}" in text
 

@@ -43,6 +43,14 @@ def make_task(app, name, mode="until_executed", body=lambda: "ran", task=None, *
     return single_instance(mode=mode, key=lambda *args, **kwargs: name, **options)(made)
 
 
+def decorated(make, function, **options) -> Any:
+    """Put `single_instance` above the task decorator `make` if the mode needs it, else below."""
+    decorate = single_instance(**options)
+    if options.get("mode") in WHEN_SENT:
+        return decorate(make(function))
+    return make(decorate(function))
+
+
 def run_message(
     app: Celery,
     task: Task,

@@ -41,14 +41,6 @@ def redis_away(disconnect) -> None:
 
 
 @pytest.fixture
-def mistaken(settings) -> str:
-    """A cache alias with an option that does not exist."""
-    entry = {**settings.CACHES["default"], "OPTIONS": {"socket_timeoutt": 5}}
-    settings.CACHES = {**settings.CACHES, "mistaken": entry}
-    return "mistaken"
-
-
-@pytest.fixture
 def answer(monkeypatch) -> Callable[[str | Callable[[str], str]], None]:
     """Return a function that answers the questions of the command, as at a terminal."""
 

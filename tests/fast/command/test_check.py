@@ -2,8 +2,6 @@
 
 import json
 
-import pytest
-
 from django_redislock.health import CHECKS, REMEDIES, Finding, Health
 from django_redislock.management.subcommands import check
 from tests.commands import run
@@ -22,13 +20,16 @@ def test_a_finding_is_a_line_and_its_remedy_is_below_it():
     assert remedy.index("Remedy") == warning.index("With no append-only file")
 
 
-def test_check_as_json_is_all_there_is_on_stdout():
-    done = run("check", "--format", "json")
+def test_check_as_json_is_all_there_is_on_stdout_and_can_fail_on_a_warning():
+    line = ["check", "--using", "django_redis", "--format", "json"]
+    done, failed = run(*line), run(*line, "--fail-on", "warning")
 
     result = json.loads(done.stdout)
     findings = {each["id"]: each for each in result["findings"]}
-    assert (done.returncode, done.stderr) == (0, "")
-    assert (result["alias"], result["status"]) == ("default", "warning")
+    assert (done.returncode, done.stderr, failed.returncode) == (0, "", 1)
+    assert failed.stderr.startswith("CommandError: Locks on 'django_redis': ")
+    assert "persistence (warning)" in failed.stderr
+    assert (result["alias"], result["status"]) == ("django_redis", "warning")
     assert list(findings) == list(CHECKS)
     assert (findings["locking"]["status"], findings["locking"]["remedy"]) == ("ok", "")
     assert findings["locking"]["facts"]["duration_ms"] > 0
@@ -36,25 +37,15 @@ def test_check_as_json_is_all_there_is_on_stdout():
     assert findings["persistence"]["remedy"] == REMEDIES["persistence"]
 
 
-def test_check_can_fail_on_a_warning():
-    done = run("check", "--fail-on", "warning", "--using", "django_redis", "--format=json")
+def test_check_of_a_server_that_is_unreachable(redis_away):
+    table, as_json = run("check"), run("check", "--format", "json")
 
-    assert done.returncode == 1
-    assert json.loads(done.stdout)["alias"] == "django_redis"
-    assert done.stderr.startswith("CommandError: Locks on 'django_redis': ")
-    assert "persistence (warning)" in done.stderr
-
-
-@pytest.mark.parametrize("form", ["table", "json"])
-def test_check_of_a_server_that_is_unreachable(redis_away, form):
-    done = run("check", "--format", form)
-
-    assert done.returncode == 1
-    assert done.stderr == "CommandError: Locks on 'default': connection (failed)\n"
-    assert "127.0.0.1:1" in done.stdout
-    assert "s3cret" not in done.stdout
-    if form == "json":
-        assert json.loads(done.stdout)["status"] == "failed"
+    for done in (table, as_json):
+        assert done.returncode == 1
+        assert done.stderr == "CommandError: Locks on 'default': connection (failed)\n"
+        assert "127.0.0.1:1" in done.stdout
+        assert "s3cret" not in done.stdout
+    assert json.loads(as_json.stdout)["status"] == "failed"
 
 
 def test_control_characters_of_the_server_are_escaped():

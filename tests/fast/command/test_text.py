@@ -66,11 +66,6 @@ def test_values_are_hidden_by_their_keys_at_any_depth_and_in_any_case(settings):
         "user": {"api_token": "***", "tags": [{"token": "***", "n": 1}]},
     }
     assert metadata["Password"] == "x"
-
-
-@pytest.mark.parametrize("wrong", ["password", [1], [""], None, {"password": 1}])
-def test_wrong_patterns_show_nothing(settings, wrong):
-    settings.REDISLOCK_REDACT = wrong
-
-    with pytest.raises(ImproperlyConfigured, match="REDISLOCK_REDACT"):
-        redacted_metadata({"password": "x"})
+    for settings.REDISLOCK_REDACT in ("password", [1], [""], None, {"password": 1}):
+        with pytest.raises(ImproperlyConfigured, match="REDISLOCK_REDACT"):
+            redacted_metadata(metadata)

@@ -1,36 +1,34 @@
-"""The arguments of fenced() and the error that it raises."""
+"""The arguments of fenced(), its error, and the field in migrations and ordinary writes."""
 
 import pickle
 
 import pytest
 from asgiref.sync import async_to_sync
+from django.db import connections
+from django.db.migrations.writer import MigrationWriter
 
 from django_redislock import LockError, LockLost, LockNotOwnedError, StaleLock, locks
-from django_redislock.fencing import fenced
-from tests.fencing.models import Account, Bistro, Ledger, Owner, Restaurant
-from tests.fencing.tools import NOW, account, stored
+from django_redislock.fencing import FenceField, fenced
+from tests.fencing.models import Account, Bistro, Owner, Parcel, Restaurant
+from tests.fencing.tools import NEW, NOW, OLD, account, stored
 
 
-def test_a_held_lock_provides_the_token(using):
+def test_a_held_lock_provides_the_token_and_a_lock_of_several_names_one_for_each(using):
     row = account(using)
     with locks.lock("account") as lock:
         fenced(Account.objects.using(using), lock).update(balance=5)
         assert stored(row).fence == lock.fence_token
         fenced(row, lock).save()
         assert row.fence == lock.fence_token
+    with locks.lock_many(["account", "ledger"]) as several:
+        with pytest.raises(TypeError, match=r"several fencing tokens.*lock\.fence_tokens\[name\]"):
+            fenced(Account.objects.using(using), several).update(balance=5)
+        fenced(row, several.fence_tokens["account"]).save()
+    with locks.lock("account") as lock:
         fenced(row, 2**62).save()
         with pytest.raises(StaleLock, match="of lock 'account' is older than 4611") as caught:
             fenced(Account.objects.using(using), lock).update(balance=6)
     assert caught.value.lock_name == "account"
-
-
-def test_a_lock_of_several_names_has_a_token_for_each(using):
-    row = account(using)
-    with locks.lock_many(["account", "ledger"]) as lock:
-        with pytest.raises(TypeError, match=r"several fencing tokens.*lock\.fence_tokens\[name\]"):
-            fenced(Account.objects.using(using), lock).update(balance=5)
-        fenced(row, lock.fence_tokens["account"]).save()
-    assert stored(row).fence == row.fence > 0
 
 
 def test_a_lock_that_is_not_held_is_refused_without_a_query():
@@ -64,18 +62,9 @@ def test_an_async_task_writes_and_deletes_under_its_own_lock(using):
     async_to_sync(work)()
 
 
-@pytest.mark.parametrize(
-    ("lock", "error"),
-    [
-        (None, TypeError),
-        ("20", TypeError),
-        (True, TypeError),
-        (0, ValueError),
-        (2**63, ValueError),
-    ],
-)
-def test_a_lock_without_a_valid_token_is_refused(lock, error):
-    with pytest.raises(error, match=f"lock must be .*, got {lock!r}"):
+@pytest.mark.parametrize("lock", [None, "20", True, 0, 2**63])
+def test_a_lock_without_a_valid_token_is_refused(lock):
+    with pytest.raises((TypeError, ValueError), match=f"lock must be .*, got {lock!r}"):
         fenced(Account.objects, lock).update()
 
 
@@ -95,15 +84,6 @@ def test_a_target_that_cannot_be_fenced_is_refused(target, message):
         fenced(target, NOW)
 
 
-def test_one_of_several_fences_must_be_named():
-    with pytest.raises(ValueError, match=r"fencing\.Ledger has several FenceFields"):
-        fenced(Ledger(), NOW)
-    for name in ("debit", "nothing", ""):
-        refused = rf"field must be .* fencing\.Ledger, got '{name}'"
-        with pytest.raises(ValueError, match=refused):
-            fenced(Ledger(), NOW, field=name)
-
-
 def test_the_error_survives_a_pickle_and_its_text_cannot_forge_a_line():
     error = StaleLock("bank.Account", "x\nroot: paid", 20, None, "y\n")
     found = pickle.loads(pickle.dumps(error))  # noqa: S301  our own
@@ -111,3 +91,49 @@ def test_the_error_survives_a_pickle_and_its_text_cannot_forge_a_line():
     assert (str(found), found.args, vars(found)) == (str(error), error.args, vars(error))
     assert "\n" not in str(found)
     assert "older than the token in the row" in str(found)
+
+
+def test_a_migration_can_recreate_the_field():
+    for options in ({}, {"db_column": "f", "help_text": "?"}):
+        field = FenceField(**options)
+        path, args, found = field.deconstruct()[1:]
+        assert (path, args, found) == ("django_redislock.fencing.FenceField", [], options)
+        assert MigrationWriter.serialize(field)[1] == {"import django_redislock.fencing"}
+
+
+@pytest.mark.parametrize("name", ["default", "null", "editable", "primary_key", "unique"])
+def test_incompatible_options_are_refused(name):
+    with pytest.raises(TypeError, match=f"does not accept {name}=1"):
+        FenceField(**{name: 1})
+
+
+def test_a_plain_save_leaves_the_fence_as_it_is(using):
+    row = account(using, fence=OLD)
+    other = stored(row)
+    Account.objects.using(using).update(fence=NEW)
+
+    row.balance = 5
+    row.save()
+    other.save(update_fields=["balance", "fence"])
+    Account.objects.using(using).defer("fence").get(pk=row.pk).save()
+
+    assert (stored(row).balance, stored(row).fence) == (0, NEW)
+
+
+def test_a_plain_insert_uses_0_or_the_given_fence(using):
+    rows = [Parcel(fence=NOW), Parcel()]
+    Parcel.objects.using(using).bulk_create(rows)
+    rows += [account(using, fence=NOW), Account.objects.using(using).create()]
+    assert [stored(row).fence for row in rows] == [NOW, 0, NOW, 0]
+
+
+def test_existing_rows_start_at_0(using):
+    row = Parcel.objects.using(using).create(weight=3, fence=NOW)
+    fence = Parcel._meta.get_field("fence")
+
+    with connections[using].schema_editor() as editor:
+        editor.remove_field(Parcel, fence)
+    with connections[using].schema_editor() as editor:
+        editor.add_field(Parcel, fence)
+
+    assert (stored(row).weight, stored(row).fence) == (3, 0)

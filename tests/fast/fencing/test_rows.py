@@ -1,8 +1,8 @@
-"""Querysets: update() and get()."""
+"""Querysets: update() and get(). Instances: save() and delete()."""
 
 import pytest
 from django.core.exceptions import ObjectDoesNotExist
-from django.db import NotSupportedError, connections, transaction
+from django.db import DatabaseError, IntegrityError, NotSupportedError, connections, transaction
 from django.db.models import Count, Exists, F, OuterRef
 from django.db.models.expressions import RawSQL
 from django.db.transaction import TransactionManagementError
@@ -10,7 +10,7 @@ from django.test.utils import CaptureQueriesContext
 
 from django_redislock import StaleLock
 from django_redislock.fencing import fenced
-from tests.fencing.models import Account, Ledger, Owner, Savings
+from tests.fencing.models import Account, Ledger, Owner, Parcel, Savings
 from tests.fencing.tools import NEW, NOW, OLD, account, stored
 
 
@@ -19,36 +19,19 @@ def rows(using):
     return Account.objects.using(using)
 
 
-@pytest.mark.parametrize("before", [0, OLD, NOW])
-def test_a_write_with_the_newest_token_succeeds(using, rows, before):
-    row = account(using, balance=1, fence=before)
-    assert fenced(rows.filter(pk=row.pk), NOW).update(balance=F("balance") + 4) == 1
-    assert (stored(row).balance, stored(row).fence) == (5, NOW)
-
-
-def test_a_stale_write_changes_nothing_and_names_the_newer_token(using, rows):
-    row = account(using, balance=1, fence=NEW)
+def test_an_update_writes_all_rows_or_none_and_names_the_newest_token(using, rows):
+    found = [account(using, balance=1, fence=fence) for fence in (0, OLD, NEW, NEW + 1)]
 
     with pytest.raises(StaleLock) as caught:
-        fenced(rows.filter(pk=row.pk), NOW).update(balance=5)
-
+        fenced(rows.filter(balance=1), NOW).update(balance=5)
     error = caught.value
-    assert (error.model, error.pk) == ("fencing.Account", row.pk)
-    assert (error.token, error.found, error.lock_name) == (NOW, NEW, None)
-    assert (stored(row).balance, stored(row).fence) == (1, NEW)
-    assert fenced(rows.filter(pk=0), NOW).update(balance=5) == 0, "no row is not stale"
-    assert fenced(rows.none(), NOW).update(balance=5) == 0
+    assert (error.model, error.pk) == ("fencing.Account", found[-1].pk)
+    assert (error.token, error.found, error.lock_name) == (NOW, NEW + 1, None)
+    assert [stored(row).balance for row in found] == [1, 1, 1, 1]
+    for none in (rows.filter(pk=0), rows.none()):  # no row is not stale
+        assert fenced(none, NOW).update(balance=5) == 0
 
-
-def test_an_update_writes_all_rows_or_none(using, rows):
-    found = [account(using, fence=fence) for fence in (OLD, NEW, NEW + 1)]
-
-    with pytest.raises(StaleLock) as caught:
-        fenced(rows.filter(balance=0), NOW).update(balance=5)
-    assert (caught.value.pk, caught.value.found) == (found[-1].pk, NEW + 1)
-    assert [stored(row).balance for row in found] == [0, 0, 0]
-
-    assert fenced(rows, NEW + 1).update(balance=5) == 3
+    assert fenced(rows, NEW + 1).update(balance=F("balance") + 4) == 4
     assert {(stored(row).balance, stored(row).fence) for row in found} == {(5, NEW + 1)}
 
 
@@ -99,22 +82,19 @@ def test_a_queryset_may_have_an_order_related_rows_and_a_lock(using, rows):
     assert not any("SKIP LOCKED" in each["sql"] for each in asked)
 
 
-def test_a_condition_on_the_fence_uses_the_value_before_the_update(using, rows):
-    found = [account(using, fence=fence) for fence in (1, 2, 3, 4)]
-    assert fenced(rows.filter(fence__lt=OLD), OLD).update(balance=F("fence")) == 4
-    assert [stored(each).balance for each in found] == [1, 2, 3, 4]
-
-
 def test_a_manager_is_accepted(using):
     owner = Owner.objects.using(using).create(name="Ada")
-    row = account(using, owner=owner)
+    row = account(using, owner=owner, fence=3)
+    condition = owner.accounts.filter(fence__lt=OLD)  # on the fence before the update
+    assert fenced(condition, OLD).update(balance=F("fence")) == 1
+    assert stored(row).balance == 3
     assert fenced(owner.accounts, NOW).update(balance=5) == 1
     assert fenced(Account.objects.db_manager(using), NOW).update(balance=6) == 1
     assert fenced(Savings.objects.using(using), NOW).update(balance=F("balance") + 1) == 1
     assert (stored(row).balance, stored(row).fence) == (7, NOW)
 
 
-def test_one_of_two_fences_can_be_named(using):
+def test_one_of_two_fences_must_be_named(using):
     rows = Ledger.objects.using(using)
     row = rows.create(debit_fence=NEW)
 
@@ -124,6 +104,12 @@ def test_one_of_two_fences_can_be_named(using):
 
     assert (stored(row).credit, stored(row).credit_fence) == (5, NOW)
     assert (stored(row).debit, stored(row).debit_fence) == (0, NEW)
+    with pytest.raises(ValueError, match=r"fencing\.Ledger has several FenceFields"):
+        fenced(Ledger(), NOW)
+    for name in ("debit", "nothing", ""):
+        refused = rf"field must be .* fencing\.Ledger, got '{name}'"
+        with pytest.raises(ValueError, match=refused):
+            fenced(Ledger(), NOW, field=name)
 
 
 class Elsewhere:
@@ -182,3 +168,95 @@ def test_get_locks_the_row_as_the_queryset_says(using, rows):
     plain, nowait = [sql for sql in asked if sql.startswith("SELECT")]
     assert plain.endswith("FOR UPDATE")
     assert nowait.endswith("FOR UPDATE NOWAIT")
+
+
+def test_a_stale_save_changes_neither_row_nor_instance(using):
+    row = account(using, balance=1, fence=OLD)
+    Account.objects.using(using).filter(pk=row.pk).update(fence=NEW, balance=2)
+
+    row.balance = 5
+    row.fence = 0  # the fence of the instance is ignored
+    for instance in (row, Account(pk=row.pk, balance=5)):
+        with pytest.raises(StaleLock) as caught:
+            fenced(instance, NOW).save(using=using)
+        error = caught.value
+        assert (error.pk, error.token, error.found) == (row.pk, NOW, NEW)
+
+    assert row.fence == 0
+    assert (stored(row).balance, stored(row).fence) == (2, NEW)
+
+
+@pytest.mark.parametrize("model", [Account, Parcel, Savings])
+def test_a_new_row_is_inserted(using, model):
+    row = model()
+    fenced(row, NOW).save(using=using)
+    assert row.fence == stored(row).fence == NOW
+    fenced(row, NEW).save()
+    assert stored(row).fence == NEW
+
+
+def test_an_instance_with_its_own_key_writes_an_existing_row_unless_it_must_insert(using):
+    row = account(using, balance=1)
+    late = Account(pk=row.pk, balance=5)
+    with pytest.raises(IntegrityError):
+        fenced(late, NOW).save(force_insert=True, using=using)
+    assert (late.fence, stored(row).balance, stored(row).fence) == (0, 1, 0)
+    fenced(late, NOW).save(using=using)
+    assert (late.fence, stored(row).balance, stored(row).fence) == (NOW, 5, NOW)
+
+
+@pytest.mark.parametrize("options", [{}, {"update_fields": ["balance"]}, {"force_update": True}])
+def test_a_deleted_row_is_not_inserted_again(using, options):
+    row = account(using, fence=OLD)
+    Account.objects.using(using).all().delete()
+    with pytest.raises(DatabaseError, match=f"fencing.Account {row.pk} does not exist"):
+        fenced(row, NOW).save(**options)
+    assert row.fence == OLD
+    assert not Account.objects.using(using).exists()
+
+
+def test_update_fields_include_the_fence(using):
+    row = account(using, balance=1, note="old")
+    row.balance, row.note = 5, "new"
+    fenced(row, OLD).save(update_fields=[])
+    assert (row.fence, stored(row).fence) == (0, 0)
+    fenced(row, NOW).save(update_fields=["balance"])
+    found = stored(row)
+    assert (found.balance, found.note, found.fence, row.fence) == (5, "old", NOW, NOW)
+
+
+def test_a_part_of_a_row_is_saved(using):
+    pk = account(using, balance=1, note="old").pk
+    row = Account.objects.using(using).only("balance").get(pk=pk)
+    row.balance = 5
+    fenced(row, NOW).save()
+    assert (row.fence, stored(row).balance, stored(row).note) == (NOW, 5, "old")
+
+    row = Account.objects.using(using).only("balance").get(pk=pk)
+    with pytest.raises(StaleLock):
+        fenced(row, OLD).save()
+    assert "fence" in row.get_deferred_fields()
+
+
+def test_the_save_method_of_the_model_is_called(using):
+    row = account(using, note="hush", balance=1, fence=OLD)
+    row.balance = F("balance") + 4
+    fenced(row, NOW).save(shout=True)
+    found = stored(row)
+    assert (found.note, found.balance, found.fence, row.fence) == ("HUSH", 5, NOW, NOW)
+    found.pk = None
+    fenced(found, NEW).save()
+    assert Account.objects.using(using).count() == 2
+
+
+def test_a_delete_needs_the_newest_token(using):
+    row = account(using, fence=NOW)
+    with pytest.raises(StaleLock):
+        fenced(row, OLD).delete()
+    assert stored(row).fence == NOW
+    for deleted in ((1, {"fencing.Account": 1}), (0, {})):
+        pk = row.pk
+        assert fenced(row, NEW).delete() == deleted
+        row.pk = pk
+    with pytest.raises(ValueError, match="can't be deleted"):
+        fenced(Account(), NOW).delete(using=using)

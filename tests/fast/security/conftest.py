@@ -4,6 +4,7 @@ import pytest
 import redis
 from django.test import Client
 
+from tests.lock_fixtures import alias_on  # noqa: F401  a fixture
 from tests.pages import user_with
 
 from .forging import Tenant

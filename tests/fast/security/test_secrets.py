@@ -18,9 +18,10 @@ from django_redislock import AsyncLock, Lock, LockError, locks
 from django_redislock.backends import servers
 from django_redislock.text import error_text
 from tests.lock_fixtures import CORE, DJANGO_REDIS
+from tests.lock_tools import start, waiting
 from tests.servers.node import Node
 
-from .looking import AWAY, uses_of_the_alias
+from .looking import AWAY, uses_of_the_alias, ways_to_see, ways_to_see_the_past
 
 pytestmark = pytest.mark.django_db
 
@@ -58,31 +59,34 @@ MALFORMED = [
     "unix://us3r:p4ss/w0rd@/var/run/socket",
     "unix://us3r:p4ss#w0rd@/socket",
 ]
+WELL_FORMED = [
+    "redis://:p%40ss%2Fw%23rd@host:6379/0",
+    "redis://us3r:p@ss@host:6379/0",
+    "redis://[::1]:6379/0",
+    "redis://us3r:p4ss@host:6379/0?client_name=me@here&password=p@ss",
+    "unix://us3r:p4ss@/var/run/a@b.sock?db=3",
+    "redis://one:6379/0;redis://:p4ss@two:6379/0",
+]
 SECRETS = ("us3r", "p4ss", "w0rd", "61904")
 
 
-@pytest.fixture
-def output_of(caplog):
+def output_of(caplog, uses):
     """Return what the package produces in these uses: results, errors and logs."""
     caplog.set_level(logging.DEBUG, "django_redislock")
-
-    def output_of(uses):
-        parts = []
-        for use in uses:
-            try:
-                parts.append(str(use()))
-            except Exception as error:
-                # The package passes exceptions of redis-py on unchanged.
-                if not isinstance(error, redis.RedisError) or "Lock " in str(error):
-                    parts += [repr(error), *traceback.format_exception(error)]
-        ours = [each for each in caplog.records if each.name == "django_redislock"]
-        return "\n".join([*parts, *map(logging.Formatter().format, ours)])
-
-    return output_of
+    parts = []
+    for use in uses:
+        try:
+            parts.append(str(use()))
+        except Exception as error:
+            # The package passes exceptions of redis-py on unchanged.
+            if not isinstance(error, redis.RedisError) or "Lock " in str(error):
+                parts += [repr(error), *traceback.format_exception(error)]
+    ours = [each for each in caplog.records if each.name == "django_redislock"]
+    return "\n".join([*parts, *map(logging.Formatter().format, ours)])
 
 
 @pytest.fixture
-def output_about(settings, output_of, operator):
+def output_about(settings, caplog, operator):
     """Use an alias in all ways, and return the output."""
 
     def output_about(location, backend=CORE, options=None):
@@ -97,7 +101,7 @@ def output_about(settings, output_of, operator):
             lambda: servers["secret"].address,
             system_checks,
         ]
-        return output_of([*about, *uses_of_the_alias(operator)])
+        return output_of(caplog, [*about, *uses_of_the_alias(operator)])
 
     return output_about
 
@@ -125,31 +129,16 @@ def test_output_about_an_unreachable_server(output_about, what):
     assert "onnect" in text or "MasterNotFound" in text, "else nothing was tried"
 
 
-@pytest.mark.parametrize(
-    "location",
-    [
-        "redis://:p%40ss%2Fw%23rd@host:6379/0",
-        "redis://us3r:p@ss@host:6379/0",
-        "redis://[::1]:6379/0",
-        "redis://us3r:p4ss@host:6379/0?client_name=me@here&password=p@ss",
-        "unix://us3r:p4ss@/var/run/a@b.sock?db=3",
-        "redis://one:6379/0;redis://:p4ss@two:6379/0",
-    ],
-)
-def test_a_well_formed_address_is_accepted(settings, location):
+@pytest.mark.parametrize("location", [*WELL_FORMED, *MALFORMED])
+def test_a_malformed_address_is_refused(settings, location):
     settings.CACHES = {**settings.CACHES, "secret": {"BACKEND": CORE, "LOCATION": location}}
 
-    assert servers["secret"].address
-    assert_no_secret(repr(servers["secret"]) + repr(vars(servers["secret"])))
-
-
-@pytest.mark.parametrize("location", MALFORMED)
-def test_the_error_of_a_malformed_address(settings, location):
-    settings.CACHES = {**settings.CACHES, "secret": {"BACKEND": CORE, "LOCATION": location}}
-
+    if location in WELL_FORMED:
+        assert servers["secret"].address
+        assert_no_secret(repr(servers["secret"]) + repr(vars(servers["secret"])))
+        return
     with pytest.raises(ImproperlyConfigured, match="percent-encoded") as caught:
         servers["secret"]
-
     assert_no_secret("".join(traceback.format_exception(caught.value)))
 
 
@@ -161,14 +150,11 @@ def test_output_about_a_malformed_address(output_about):
         assert "redislock.E002" in text, location
 
 
-def test_output_about_a_server_that_repeats_requests_in_errors(output_about):
-    for command, protocol in ("AUTH", 2), ("HELLO", 3):
+def test_output_about_a_server_that_refuses_the_password_or_the_command(output_about):
+    for command, protocol in ("AUTH", 2), ("HELLO", 3):  # it repeats the request in its error
         with Node(rename_command=f'{command} ""') as node:
             url = f"redis://us3r:p4ss@127.0.0.1:{node.port}/0"
             assert_no_secret(output_about(url, CORE, {"protocol": protocol}))
-
-
-def test_output_about_a_server_that_refuses_the_password_or_the_command(output_about):
     with Node() as node:
         client = node.client()
         client.acl_setuser("us3r", enabled=True, passwords=["+p4ss"], keys=["*"], categories=[])
@@ -177,26 +163,20 @@ def test_output_about_a_server_that_refuses_the_password_or_the_command(output_a
 
 
 @pytest.mark.parametrize("setting", ["REDISLOCK_CACHE", "REDISLOCK_CLIENT"])
-def test_output_about_an_address_in_another_setting(settings, output_of, operator, setting):
+def test_output_about_an_address_in_another_setting(settings, caplog, operator, setting):
     setattr(settings, setting, "redis://us3r:p4ss@127.0.0.1:1/0")
 
-    assert_no_secret(output_of(uses_of_the_alias(operator)))
+    assert_no_secret(output_of(caplog, uses_of_the_alias(operator)))
 
 
-def test_output_about_a_client_as_the_wrong_argument(settings, output_of):
+def test_output_about_a_client_as_the_wrong_argument(settings, caplog):
     client = redis.Redis.from_url("redis://us3r:p4ss@127.0.0.1:1/0")
     twin = redis.asyncio.Redis.from_url("redis://us3r:p4ss@127.0.0.1:1/0")
     settings.REDISLOCK_CLIENT = client
 
-    text = output_of(
-        [
-            lambda: AsyncLock(client, "a"),
-            lambda: Lock(twin, "a"),
-            lambda: asyncio.run(Lock(client, "a").aacquire()),
-            lambda: locks.get("a"),
-            system_checks,
-        ]
-    )
+    uses = [lambda: AsyncLock(client, "a"), lambda: Lock(twin, "a"), system_checks]
+    uses += [lambda: asyncio.run(Lock(client, "a").aacquire()), lambda: locks.get("a")]
+    text = output_of(caplog, uses)
 
     assert_no_secret(text)
     assert text.count("Error") > 3
@@ -258,17 +238,27 @@ def test_an_error_about_metadata_quotes_no_value(metadata, named):
 
 
 @pytest.mark.parametrize("redact", [["pass*"], "no list"], ids=["patterns", "invalid"])
-def test_a_repr_hides_redacted_metadata(settings, redact):
+def test_redacted_metadata_is_shown_nowhere(settings, operator, redact):
     metadata = {"password": "w0rd", "deep": [{"PASSPHRASE": "p4ss"}], "order": "public"}
+    is_valid = redact != "no list"
     with locks.lock("a", metadata=metadata, timeout=60):
         settings.REDISLOCK_REDACT = redact
         info = locks.get("a")
-        shown = [repr(info), repr(info.first), repr(list(locks.active()))]
+        shown = [repr(info.first), repr(info), repr(list(locks.active()))]
         with pytest.raises(LockError):
             locks.lock("a", metadata=metadata, blocking=False).__enter__()
+        waiter = start(locks.lock("a", metadata=metadata).acquire)
+        waiting(locks, "a", 1)
+        if is_valid:
+            shown += [see() for _, see in ways_to_see("a", operator)]
+    waiter.result(60)
+    locks.force_release("a")
     shown.append(repr(locks.history("a")))
+    if is_valid:
+        shown += [see() for _, see in ways_to_see_the_past("a", operator)]
 
     assert_no_secret("".join(shown))
-    assert all("***" in each and "'a'" in each for each in (shown[0], *shown[2:]))
-    assert ("public" in shown[1]) is (redact != "no list")
+    assert all("***" in each for each in shown if "public" in each)
+    assert ("public" in shown[0]) is is_valid
+    assert not is_valid or sum("public" in each for each in shown) > 10
     assert info.metadata == metadata

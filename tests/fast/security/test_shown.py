@@ -2,6 +2,8 @@
 
 import json
 import logging
+from collections import Counter
+from html.parser import HTMLParser
 
 import pytest
 from django.contrib.admin.models import LogEntry
@@ -15,9 +17,7 @@ from django_redislock.names import fit_name
 from django_redislock.text import printable
 from tests.pages import DASHBOARD, LIST, text_of
 
-from .forging import INFO, key_of, texts
-from .fuzzing import fuzzed
-from .html import Page
+from .forging import INFO, fuzzed, key_of, texts
 from .looking import as_json, command, page, page_of
 
 pytestmark = pytest.mark.django_db
@@ -49,6 +49,43 @@ hostile = (
 )
 
 SAME_LENGTH = str.maketrans(dict.fromkeys("<>&\"'", "x"))
+
+
+MOVING = {"line", "text"}
+"""The elements of a chart's axis. Their number depends on the time of day."""
+
+ADDRESSES = {"href", "src", "action", "formaction", "xlink:href"}
+
+
+class Page(HTMLParser):
+    """A page, parsed like in a browser."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.shape: Counter[tuple[str, ...]] = Counter()
+        """The number of each element, by its name and the names of its attributes."""
+        self.addresses: set[str] = set()
+        self.text = ""
+        """The text and the values of attributes, except for hidden values of forms."""
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag not in MOVING:
+            self.shape[tag, *(name for name, _ in attrs)] += 1
+        for name, value in attrs:
+            if (tag, name) != ("input", "value"):
+                self.text += f"{value or ''}\n"
+            if name in ADDRESSES:
+                self.addresses.add(value or "")
+
+    def handle_data(self, data: str) -> None:
+        self.text += f"{data}\n"
+
+    def handle_comment(self, data: str) -> None:
+        self.shape["no element", data] += 1
+
+    handle_decl = unknown_decl = handle_pi = handle_comment
 
 
 class Stranger:

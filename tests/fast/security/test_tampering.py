@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from tests.pages import DASHBOARD, LIST, RELEASE
 
-from .forging import json_values, texts
-from .fuzzing import fuzzed
+from .forging import fuzzed, json_values, texts
 from .looking import page_of
 
 pytestmark = pytest.mark.django_db

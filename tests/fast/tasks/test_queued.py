@@ -50,21 +50,15 @@ def test_enqueue_returns_the_result_of_the_queued_task(account, skipped, caplog)
     assert f"Task skipped: task={tasks.queued.module_path}" in caplog.text
 
 
-def test_enqueue_raises(account) -> None:
-    first = tasks.strict.enqueue(account)
-    with pytest.raises(AlreadyRunning) as caught:
-        tasks.strict.enqueue(account)
-    assert caught.value.task_id == first.id
-
-
 def test_another_task_with_the_same_key_is_not_answered_with_its_result(account, skipped) -> None:
     first = tasks.queued.enqueue(account)
     other = tasks.until_executed.enqueue(account)
     assert other.id != first.id
     assert was_skipped(other)
     assert [facts["task_id"] for facts in skipped] == [other.id]
-    with pytest.raises(AlreadyRunning):
+    with pytest.raises(AlreadyRunning) as caught:
         tasks.strict.enqueue(account)
+    assert caught.value.task_id == first.id
 
 
 def test_a_task_that_cannot_be_enqueued_leaves_no_lock() -> None:
@@ -171,17 +165,14 @@ def test_a_task_without_a_queue_lock_meets_the_queued_one(account, name) -> None
     assert queued.id in str(other_backend.enqueue(account).return_value)
 
 
-def test_a_backend_with_queue_locks_runs_other_tasks_too() -> None:
+def test_a_backend_with_queue_locks_runs_other_tasks_too_and_one_without_is_refused() -> None:
     other = sample.takes_a_lock.using(backend="single")
     for result in (other.enqueue(), asyncio.run(other.aenqueue())):
         assert result.return_value == [other.module_path, result.id]
-
-
-@pytest.mark.parametrize("mode", ["until_executing", "until_executed"])
-def test_a_backend_without_queue_locks_is_refused_at_import(mode) -> None:
     expected = "must be 'django_redislock.tasks.SingleInstanceBackend', around django.tasks"
-    with pytest.raises(ImproperlyConfigured, match=expected):
-        single_instance(mode=mode)(sample.takes_a_lock)
+    for mode in ("until_executing", "until_executed"):
+        with pytest.raises(ImproperlyConfigured, match=expected):
+            single_instance(mode=mode)(sample.takes_a_lock)
 
 
 @pytest.mark.parametrize("options", [{}, {"BACKEND": "nowhere.Backend"}])

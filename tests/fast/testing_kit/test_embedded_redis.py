@@ -77,45 +77,38 @@ def test_locks_and_caches_use_the_embedded_server(redis_server) -> None:
         assert {*redis_server.keys()} <= before  # keys of other tests may expire meanwhile
         assert asyncio.run(work()) == server.url
     assert cache.get("a") is None
+    with locks.lock(NAME, timeout=5) as outside:
+        with embedded_redis():
+            assert locks.get(NAME) is None
+        assert outside.owned()
     assert asyncio.run(work()) == server.url != place("default")
 
 
-def test_the_server_is_the_same_each_time_and_empty() -> None:
+def test_the_server_is_the_same_each_time_and_empty_without_a_loss(caplog) -> None:
+    lost = []
     with embedded_redis() as first, redis.Redis.from_url(first.url) as there:
         there.set("of the test's own", 1)
-        locks.lock(NAME, auto_renewal=False).acquire()
-    with embedded_redis() as second, redis.Redis.from_url(second.url) as there:
-        assert second.pid == first.pid
-        assert there.dbsize() == 0
-
-
-def test_locks_that_are_left_held_are_released_without_a_loss(caplog) -> None:
-    lost = []
-    with embedded_redis():
         lock = locks.lock(NAME, timeout=1.5, on_lost=lost.append)
         held_elsewhere(lock).__enter__()
         locks.lock("tests:other", timeout=1.5, on_lost=lost.append).acquire()
-    with embedded_redis(), locks.lock(NAME, timeout=1.5) as again:
-        renewed(locks, NAME, times=3)  # until the others would have expired
-        assert not again.lost
+    with embedded_redis() as second, redis.Redis.from_url(second.url) as there:
+        assert second.pid == first.pid
+        assert there.dbsize() == 0
+        with locks.lock(NAME, timeout=1.5) as again:
+            renewed(locks, NAME, times=3)  # until the others would have expired
+            assert not again.lost
     assert lost == []
     assert "Lock lost: name='tests:" not in caplog.text
 
 
-def test_a_lock_outside_the_block_stays_held() -> None:
-    with locks.lock(NAME, timeout=5) as lock:
-        with embedded_redis():
-            assert locks.get(NAME) is None
-        assert lock.owned()
-
-
 def test_settings_that_are_restored_later_do_not_restore_the_server(settings) -> None:
-    kit, of_a_test, before = embedded_redis(), override_settings(DEBUG=True), settings.CACHES
-    kit.enable()
-    of_a_test.enable()
+    before = settings.CACHES
+    contexts = embedded_redis(), override_settings(DEBUG=True)
+    for each in contexts:
+        each.enable()
     assert before != settings.CACHES
-    kit.disable()
-    of_a_test.disable()
+    for each in contexts:
+        each.disable()
     assert before == settings.CACHES
 
 
@@ -171,18 +164,13 @@ def test_connection_options_are_dropped_and_value_options_are_kept() -> None:
         },
         "core": at("rediss://one", OPTIONS={"ssl_cert_reqs": "none", "password": "secret"}),
     }
-    factory = {"DJANGO_REDIS_CONNECTION_FACTORY": "django_redis.pool.SentinelConnectionFactory"}
-    with override_settings(CACHES=settings, **factory), embedded_redis():
+    others = {"DJANGO_REDIS_CONNECTION_FACTORY": "django_redis.pool.SentinelConnectionFactory"}
+    others |= {"REDISLOCK_CLIENT": "tests.fast.testing_kit.nowhere"}
+    with override_settings(CACHES=settings, **others), embedded_redis():
         with locks.lock(NAME), locks.using("core").lock(NAME):
             cache.set("a", {1: 2})
         assert cache.get("a") == {"1": 2}
         assert cache.default_timeout == 77
-
-
-@override_settings(REDISLOCK_CLIENT="tests.fast.testing_kit.nowhere")
-def test_a_custom_client_is_not_used(redis_server) -> None:
-    with embedded_redis(), locks.lock(NAME):
-        assert not redis_server.keys("*tests:kit*")
 
 
 def test_a_server_that_was_killed_is_started_again_for_the_next_test() -> None:

@@ -1,34 +1,33 @@
-"""held_elsewhere() holds a lock as another process would."""
+"""held_elsewhere() holds a lock as another process would. lose() makes a holder lose its lock."""
+
+import asyncio
+import threading
 
 import pytest
 from redis.asyncio import Redis
 
-from django_redislock import AsyncLock, Lock, LockError, LockNotOwnedError, locks
-from django_redislock.testing import held_elsewhere, lose
-from tests.lock_tools import renewed
+from django_redislock import AsyncLock, Lock, LockError, LockLost, LockNotOwnedError, locks
+from django_redislock.testing import alose, held_elsewhere, lose
+from tests.lock_tools import renewed, start
 
 NAME = "tests:kit"
 
 
-def test_the_lock_is_held_until_the_block_ends() -> None:
+def test_the_lock_is_held_by_another_until_the_block_ends() -> None:
     with held_elsewhere(NAME, metadata={"by": "cron"}):
         assert locks.get(NAME).metadata == {"by": "cron"}
         with pytest.raises(LockError, match=f"'{NAME}' cannot be held elsewhere"):
             held_elsewhere(NAME).__enter__()
-        assert locks.get(NAME)
-    assert locks.get(NAME) is None
-    with pytest.raises(ZeroDivisionError), held_elsewhere(NAME, using="django_redis"):
-        raise ZeroDivisionError(locks.using("django_redis").get(NAME).token)
-    assert locks.get(NAME) is None
-
-
-def test_the_caller_is_not_the_holder() -> None:
-    with held_elsewhere(NAME):
         with pytest.raises(LockNotOwnedError):
             locks.assert_held(NAME)
         assert not locks.lock(NAME, reentrant=True).acquire(blocking=False)
         with pytest.raises(LockNotOwnedError):
             locks.lock(NAME).release()
+        assert locks.get(NAME)
+    assert locks.get(NAME) is None
+    with pytest.raises(ZeroDivisionError), held_elsewhere(NAME, using="django_redis"):
+        raise ZeroDivisionError(locks.using("django_redis").get(NAME).token)
+    assert locks.get(NAME) is None
 
 
 def test_a_lock_of_any_kind_can_be_held(redis_server) -> None:
@@ -73,3 +72,96 @@ def test_invalid_arguments_are_refused(lock, options, error) -> None:
     with pytest.raises((TypeError, ValueError), match=error):
         held_elsewhere(lock, **options).__enter__()
     assert locks.get(NAME) is None
+
+
+def test_the_holder_knows_at_once_and_no_other_lock_is_lost() -> None:
+    threads = []
+    lock = locks.using("django_redis").lock(
+        NAME, timeout=30, on_lost=lambda lock: threads.append(threading.current_thread())
+    )
+    lock.acquire()
+    with locks.lock("tests:other") as other:
+        lose(NAME, using="django_redis")
+        assert other.owned()
+    assert lock.lost
+    assert len(threads) == 1
+    assert threads != [threading.current_thread()]
+    with pytest.raises(LockLost):
+        lock.release()
+    assert locks.get(NAME) is None
+    unrenewed = locks.lock(NAME, timeout=30, auto_renewal=False)
+    unrenewed.acquire()
+    lose(NAME)
+    assert not unrenewed.lost
+    assert not unrenewed.owned()
+    assert locks.history(NAME)[0].outcome == "expired"
+    with pytest.raises(LockLost):
+        unrenewed.release()
+    assert locks.history(NAME)[0].outcome == "lost"
+
+
+def test_on_lost_cannot_call_lose(caplog) -> None:
+    other = NAME + ":other"
+    lock = locks.lock(NAME, on_lost=lambda lock: lose(other))
+    with locks.lock(other) as held:
+        with pytest.raises(LockLost), lock:
+            lose(NAME)
+        assert held.owned()
+    assert "was called from the renewal thread" in caplog.text
+
+
+def test_lose_waits_for_a_renewal_in_progress() -> None:
+    begun, go = threading.Event(), threading.Event()
+
+    def wait(lock) -> None:
+        begun.set()
+        assert go.wait(60)
+
+    other = locks.lock("tests:other", timeout=0.3, on_lost=wait)
+    other.acquire()
+    locks.force_release("tests:other")
+    assert begun.wait(60)
+    with held_elsewhere(NAME):
+        losing = start(lose, NAME)
+        with pytest.raises(TimeoutError):
+            losing.result(0.1)
+        go.set()
+        losing.result(60)
+
+
+def test_all_holders_of_the_name_lose_it() -> None:
+    first, second = locks.semaphore(NAME, 2), locks.semaphore(NAME, 2)
+    assert first.acquire()
+    assert second.acquire(blocking=False)
+    lose(NAME)
+    assert (first.lost, second.lost) == (True, True)
+    several = locks.lock_many(["tests:a", "tests:b"])
+    several.acquire()
+    lose("tests:b")
+    with pytest.raises(LockLost):
+        several.release()
+
+
+def test_a_coroutine_loses_its_lock_to_a_coroutine_or_a_thread() -> None:
+    async def work() -> None:
+        lost = asyncio.Event()
+        lock = locks.lock(NAME, timeout=30)
+        await lock.aacquire()
+        await alose(NAME)
+        assert lock.lost
+        with pytest.raises(LockLost):
+            await lock.arelease()
+        async with locks.lock(NAME, timeout=30, on_lost=lambda lock: lost.set()):
+            await asyncio.to_thread(lose, NAME)
+            await asyncio.wait_for(lost.wait(), 10)
+
+    with pytest.raises(LockLost):
+        asyncio.run(work())
+
+
+def test_only_a_held_lock_can_be_lost() -> None:
+    with pytest.raises(LockError, match=f"'{NAME}' cannot be lost: nobody holds it"):
+        lose(NAME)
+    for name in (7, ""):
+        with pytest.raises((TypeError, ValueError), match="name must"):
+            lose(name)

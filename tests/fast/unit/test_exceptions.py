@@ -1,6 +1,6 @@
 import pytest
 
-from django_redislock import AlreadyRunning, StaleLock
+from django_redislock import AlreadyRunning
 
 
 @pytest.mark.parametrize(
@@ -15,7 +15,3 @@ from django_redislock import AlreadyRunning, StaleLock
 def test_already_running_says_who_holds_the_lock(error: AlreadyRunning, text: str) -> None:
     assert str(error) == text
     assert str(AlreadyRunning(*error.args)) == text
-
-
-def test_the_repr_of_an_error_has_its_arguments() -> None:
-    assert repr(StaleLock("bank.Account", 1, 7, 8)) == "StaleLock('bank.Account', 1, 7, 8, None)"

@@ -2,12 +2,10 @@
 
 import asyncio
 import gc
-import json
 import os
 import socket
 import threading
 import weakref
-from typing import Any
 
 import pytest
 from greenlet import greenlet
@@ -22,16 +20,6 @@ from django_redislock.identity import (
 )
 from django_redislock.snapshots import Holder
 from tests.tools import Child
-
-GOOD: dict[str, Any] = {
-    "host": "h",
-    "pid": 1,
-    "thread": "t",
-    "task_name": "n",
-    "task_id": "i",
-    "process": "p",
-    "metadata": {},
-}
 
 
 def test_a_payload_is_parsed_as_it_was_written() -> None:
@@ -51,21 +39,6 @@ async def test_an_asyncio_task_is_identified_by_its_name() -> None:
     assert task
     task.set_name("import")
     assert parse_payload(payload_text({}, renewed=True)).holder.thread == "import"
-
-
-@pytest.mark.parametrize("text", ["", "{", "[]", "null", "3", '"h"', "[" * 100_000])
-def test_a_text_that_is_no_json_object_is_an_empty_payload(text: str) -> None:
-    assert parse_payload(text) == (Holder(), {}, False, "", False)
-
-
-@pytest.mark.parametrize(
-    ("part", "value"),
-    [("host", None), ("pid", True), ("task_id", {}), ("on_conflict", 1), ("metadata", [1])],
-)
-def test_a_field_of_another_type_is_left_out(part: str, value: object) -> None:
-    info = parse_payload(json.dumps(GOOD | {part: value}))
-    parts = {name: good for name, good in GOOD.items() if name not in (part, "metadata")}
-    assert info == (Holder(**parts), {}, False, "", False)
 
 
 async def test_another_greenlet_is_not_the_asyncio_task(monkeypatch: pytest.MonkeyPatch) -> None:

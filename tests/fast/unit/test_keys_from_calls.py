@@ -19,31 +19,17 @@ from django_redislock.tasks.key import text_of
 from django_redislock.tasks.options import Options
 from django_redislock.tasks.single import Single, TaskCall
 
-
-class Colour(Enum):
-    RED = 1
-
-
-class Level(IntEnum):
-    HIGH = 3
-
-
-class Kind(StrEnum):
-    NEW = "new"
-
-
-class Right(Flag):
-    READ = 1
-    WRITE = 2
+Colour = Enum("Colour", {"RED": 1})
+Level = IntEnum("Level", {"HIGH": 3})
+Kind = StrEnum("Kind", {"NEW": "new"})
+Right = Flag("Right", ["READ", "WRITE"])
+Point = namedtuple("Point", "x y")
 
 
 class Proxy(Group):
     class Meta:
         app_label = "tests"
         proxy = True
-
-
-Point = namedtuple("Point", "x y")
 
 
 def sync(account_id, full=False, *, day=None): ...
@@ -76,11 +62,8 @@ def test_a_name_has_the_chosen_arguments():
 
 @pytest.mark.parametrize("unique_on", [["account_id", "full"], ("full", "account_id"), "*"])
 def test_positional_keyword_and_default_arguments_give_one_name(unique_on):
-    names = {
-        name_of(sync, 7, unique_on=unique_on),
-        name_of(sync, 7, False, unique_on=unique_on),
-        name_of(sync, full=False, account_id=7, unique_on=unique_on),
-    }
+    calls = ((7,), {}), ((7, False), {}), ((), {"full": False, "account_id": 7})
+    names = {name_of(sync, *args, **kwargs, unique_on=unique_on) for args, kwargs in calls}
     assert len(names) == 1
 
 

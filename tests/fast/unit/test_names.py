@@ -83,9 +83,7 @@ class TestFitName:
 
     @pytest.mark.parametrize("before", ["", "n", "no", "now"])
     @pytest.mark.parametrize("letter", ["n", "é", "€", "\U0001f512"])
-    def test_a_long_text_keeps_its_beginning_and_its_name_is_no_other_texts_name(
-        self, before, letter
-    ):
+    def test_a_long_text_keeps_its_beginning_and_has_a_name_of_its_own(self, before, letter):
         name = fit_name(before + letter * 1000)
         assert name.startswith(before + letter * 100)
         assert fit_name(name) != name

@@ -212,7 +212,7 @@ def test_acquire_updates_the_index_whatever_its_scores_were(
 
 
 def test_acquire_removes_expired_locks_faster_than_new_ones_come(lock: Lock) -> None:
-    lock.client.zadd(A.index, {f"expired {number}": 1 for number in range(500)})
+    lock.client.zadd(A.index, {f"expired {number}": 1 for number in range(100)})
 
     def all_removed() -> bool:
         lock.acquire("x")
@@ -275,22 +275,15 @@ def test_waiters_without_a_valid_record_are_skipped(lock: Lock) -> None:
     assert 0 <= lock.row().longest_wait < 1800
     lock.client.zadd(A.queue, {"y": an_hour_ago})
     assert 3599 <= lock.row().longest_wait < 5400
+    for wrong in ("-inf", "+inf", "-1"):
+        lock.client.zadd(A.queue, {"y": wrong, "z": wrong})
+        assert (lock.row().waiters, lock.row().longest_wait) == (2, 0.0)
+    lock.client.zadd(A.queue, {"y": an_hour_ago, "z": an_hour_ago + 1})
     lock.renew(A.lock, ms=10, mode="set")
     lock.pass_lease("x")
     assert lock.acquire("w", **THREE) == "mutex", "the kind of the first waiter"
     lock.heartbeat()
     assert (lock.holders(), lock.waiters()) == (["y"], ["z"])
-
-
-@pytest.mark.parametrize("score", ["-inf", "+inf", "-1", None])
-def test_a_waiter_with_a_wrong_arrival_has_not_waited(lock: Lock, score: str | None) -> None:
-    lock.acquire("x")
-    lock.acquire("y", heartbeat=LEASE)
-    if score:
-        lock.client.zadd(A.queue, {"y": score})
-    else:
-        lock.client.delete(A.queue)
-    assert (lock.row().waiters, lock.row().longest_wait) == (1, 0.0)
 
 
 @pytest.mark.parametrize("by", ["acquire", "acquire with its token", "heartbeat"])
@@ -494,23 +487,15 @@ def test_an_expired_lease_is_recorded_by_calls_for_other_locks(recorded: Lock, b
     assert recorded.client.zrange(A.index, 0, -1) == [""]
 
 
-def test_a_refusal_has_no_wait_if_the_clock_was_set_back(recorded: Lock) -> None:
-    recorded.acquire("x")
-    recorded.acquire("y", heartbeat=60_000)
-    recorded.client.zadd(A.queue, {"y": time.time() * 1e6 + HOUR * 1000})
-    recorded.acquire("y")
-    assert [each["waited"] for each in recorded.events("refused")] == ["0"]
-
-
 def test_the_history_of_one_name_is_found_among_others_and_is_bounded(recorded: Lock) -> None:
     recorded.max_events = 100
     recorded.acquire("forced")
     recorded.force()
-    for number in range(500):
+    for number in range(320):
         recorded.acquire(f"t{number}", name="b")
         recorded.acquire("refused", name="b")
         recorded.release(f"t{number}", name="b")
-        if number in (420, 480):
+        if number in (250, 310):
             recorded.acquire(f"of a {number}")
             recorded.release(f"of a {number}")
     for stream in ("ended", "refused"):
@@ -521,7 +506,7 @@ def test_the_history_of_one_name_is_found_among_others_and_is_bounded(recorded: 
     while before:
         before, entries, *_ = recorded.read_stream("ended", "a", 30, before=before)
         found += [pairs(entry)["token"] for entry in entries]
-    assert found == ["of a 480", "of a 420"]
+    assert found == ["of a 310", "of a 250"]
 
 
 def test_the_history_is_read_back_to_an_age(recorded: Lock) -> None:
@@ -569,19 +554,13 @@ def test_the_history_can_be_read_without_metadata(recorded: Lock) -> None:
 
 @pytest.mark.parametrize(
     ("holder", "is_duplicate"),
-    [
-        (("work", "1"), True),
-        (("work", "2"), False),  # the same message
-        (("other", "1"), False),
-        ((None, None), True),
-        (None, True),
-    ],
+    # Another message, the same message, another task, and no task.
+    {("work", "1"): True, ("work", "2"): False, ("other", "1"): False, (None, None): True}.items(),
 )
 def test_the_refusal_of_a_task_that_skips_shows_whether_it_is_a_duplicate(
-    recorded: Lock, holder: tuple[str | None, str | None] | None, is_duplicate: bool
+    recorded: Lock, holder: tuple[str | None, str | None], is_duplicate: bool
 ) -> None:
-    if holder:
-        recorded.info = payload_text({}, renewed=True, task=holder)
+    recorded.info = payload_text({}, renewed=True, task=holder)
     recorded.acquire("x")
     for on_conflict, task in (("skip", ("work", "2")), ("raise", ("work", "2")), ("skip", None)):
         recorded.info = payload_text({}, renewed=True, on_conflict=on_conflict, task=task)
@@ -641,8 +620,10 @@ def test_a_bad_lock_does_not_block_the_renewal_of_another(lock: Lock, fields: Fi
     assert isinstance(lock.acquire("y"), int), "and the bad lock can be asked for"
 
 
-def test_expired_locks_with_bad_records_are_removed(recorded: Lock) -> None:
+def test_expired_locks_that_are_bad_are_not_listed_any_more(recorded: Lock) -> None:
     recorded.acquire("x")
+    recorded.client.set(f"{A.lock} b", "of another program")
+    recorded.client.zadd(A.index, {"a b": 1})
     record = f"1 {BEYOND} 1 1 0 1 {{}}"
     for number in range(20):
         name = f"a {number}"
@@ -651,6 +632,7 @@ def test_expired_locks_with_bad_records_are_removed(recorded: Lock) -> None:
     assert recorded.names() == ("0", 1, ["a"])
     assert recorded.renew(A.lock)[0] > 0
     assert recorded.client.zcount(A.index, 0, 10) == 0
+    assert recorded.client.exists(f"{A.lock} b")
 
 
 def test_a_bad_record_of_a_holder_is_skipped(lock: Lock) -> None:
@@ -741,15 +723,6 @@ def test_a_key_of_another_type_fails_no_script(recorded: Lock, key: str, when: s
         assert recorded.counts()["acquired"]
 
 
-def test_an_expired_key_of_another_type_does_not_block_a_renewal(recorded: Lock) -> None:
-    recorded.acquire("x")
-    recorded.client.set(f"{A.lock} b", "of another program")
-    recorded.client.zadd(A.index, {"a b": 1})
-    assert recorded.renew(A.lock)[0] > 0
-    assert recorded.client.zscore(A.index, "a b") is None
-    assert recorded.client.exists(f"{A.lock} b")
-
-
 @pytest.mark.parametrize(
     ("missing", "do"),
     [("hvals", lambda half: half.row()), ("zscore", lambda half: half.acquire("z"))],
@@ -788,9 +761,6 @@ def test_last_runs_are_recorded_removed_and_returned_unless_a_newer_leader_began
     assert last_runs(lock, 5, "0", "hourly", "three") == 0
     assert last_runs(lock, 5, "1") == 0
     assert last_runs(lock, 6, "1") == runs
-
-
-def test_a_schedule_can_have_many_entries(lock: Lock) -> None:
-    changes = [text for number in range(10_000) for text in (f"entry-{number}", "run")]
-    assert last_runs(lock, 5, "0", *changes) == 1
-    assert len(pairs(json.loads(last_runs(lock, 6, "1")))) == 10_001
+    many = [text for number in range(10_000) for text in (f"entry-{number}", "run")]
+    assert last_runs(lock, 6, "0", *many) == 1
+    assert len(pairs(json.loads(last_runs(lock, 6, "1")))) == 10_002
