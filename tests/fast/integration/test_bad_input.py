@@ -109,6 +109,8 @@ BAD = [
     ("alias", ["default"], TypeError, r"\['default'\]"),
     *(("names", names, TypeError, "names must") for names in ("abc", None, ["a", 5])),
     ("names", ["a", ""], ValueError, "names must"),
+    *(("using", aliases, TypeError, "") for aliases in ("q0", None, ["q0", 1, "q2"])),
+    *(("using", aliases, ValueError, "") for aliases in ([], ["q0", "q1", "q0"])),
     ("on_lost", 5, TypeError, "must be callable, got 5"),
     ("on_lost", "mail", ValueError, "'abort', got 'mail'"),
     ("on_lost", coroutine, TypeError, "async"),

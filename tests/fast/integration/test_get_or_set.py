@@ -34,7 +34,6 @@ from tests.round_trips import RoundTrips
 from tests.servers.memcached import memcached
 from tests.tools import Child, wait_until
 
-LOCAL = "django.core.cache.backends.locmem.LocMemCache"
 DATABASE = "django.core.cache.backends.db.DatabaseCache"
 FILES = "django.core.cache.backends.filebased.FileBasedCache"
 MEMCACHED = ["PyMemcacheCache"]
@@ -56,13 +55,12 @@ class Slow:
     """A computation that goes on when the test says so. It returns the number of its runs."""
 
     def __init__(self):
-        self.runs = 0
+        self.numbers = itertools.count(1)
         self.began = threading.Event()
         self.may_end = threading.Event()
 
-    def __call__(self, *args):
-        self.runs += 1
-        number = self.runs
+    def __call__(self):
+        number = next(self.numbers)
         self.began.set()
         assert self.may_end.wait(60)
         return number
@@ -76,8 +74,13 @@ async def aget(default, **options):
     return await locks.aget_or_set("rates", default, 60, **{"cache": "values"} | options)
 
 
-def fail():
-    raise ZeroDivisionError
+def raising(error):
+    """Return a computation that raises `error`."""
+
+    def compute():
+        raise error
+
+    return compute
 
 
 def refuse():
@@ -144,9 +147,12 @@ def test_versions_of_a_key_are_values_with_locks_of_their_own(values):
 
 
 def test_one_computes_and_the_others_get_its_value_at_the_same_time(values, arrived):
+    """The computation takes longer than its lease."""
     slow = Slow()
-    callers = [start(get, slow) for _ in range(10)]
+    callers = [start(lambda: get(slow, lease=1.5)) for _ in range(10)]
     arrived(9)
+    assert locks.get(LOCK).timeout == 1.5
+    renewed(locks, LOCK, times=2)
     readers = [start(locks.read_lock(LOCK).acquire) for _ in range(3)]
     waiting(locks, LOCK, 4)
     slow.may_end.set()
@@ -176,18 +182,6 @@ def test_an_exception_reaches_its_caller_and_one_waiter_computes_for_the_others(
     assert acquired.count(LOCK) < 15  # it is 4 if no thread is late
 
 
-def interrupt():
-    raise KeyboardInterrupt
-
-
-def stop():
-    raise StopIteration("the end")
-
-
-def disconnect():
-    raise ConnectionError("the bank is closed")
-
-
 async def compute_async():
     return 1
 
@@ -199,10 +193,10 @@ def generate():
 @pytest.mark.parametrize(
     ("default", "error", "text"),
     [
-        (fail, ZeroDivisionError, None),
-        (interrupt, KeyboardInterrupt, None),
-        (stop, RuntimeError, "StopIteration"),
-        (disconnect, ConnectionError, "the bank"),  # no outage, in which it would run again
+        (raising(ZeroDivisionError), ZeroDivisionError, None),
+        (raising(KeyboardInterrupt), KeyboardInterrupt, None),
+        (raising(StopIteration), RuntimeError, "StopIteration"),
+        (raising(ConnectionError("bank")), ConnectionError, "bank"),  # no outage of ours
         (threading.Lock, (TypeError, AttributeError), None),  # it does not pickle
         (compute_async, TypeError, "'rates' returned a coroutine"),
         (generate, TypeError, "'rates' returned a generator"),
@@ -238,29 +232,6 @@ def test_an_interrupt_at_any_step_releases_the_lock(values):
     while copy_context().run(interrupted_at, next(steps)):
         pass
     assert next(steps) > 50
-
-
-def test_callers_behind_one_that_gives_up_go_on_waiting(values, arrived):
-    slow = Slow()
-    computing = start(get, slow)
-    assert slow.began.wait(60)
-    impatient = start(lambda: get(refuse, blocking_timeout=0.2))
-    arrived(1)
-    patient = start(get, refuse)
-    assert isinstance(impatient.exception(), LockNotAcquired)
-    waiting(locks, LOCK, 1)
-    slow.may_end.set()
-    assert computing.result() == patient.result() == 1
-
-
-def test_a_computation_can_take_longer_than_its_lease(values, arrived):
-    slow = Slow()
-    callers = [start(lambda: get(slow, lease=1.5)) for _ in range(3)]
-    arrived(2)
-    assert locks.get(LOCK).timeout == 1.5
-    renewed(locks, LOCK, times=2)
-    slow.may_end.set()
-    assert [each.result() for each in callers] == [1, 1, 1]
 
 
 def test_a_waiter_computes_after_the_computing_process_has_died(values):
@@ -342,7 +313,7 @@ def test_an_exception_while_refreshing_keeps_the_stale_value(values, moving_time
     get(lambda: "old", 10, stale=60)
     moving_time[0] = 11
     with pytest.raises(ZeroDivisionError):
-        get(fail, 10, stale=60)
+        get(raising(ZeroDivisionError), 10, stale=60)
     with held_elsewhere(locks.write_lock(LOCK)):
         assert get(refuse, 10, stale=60) == "old"
 
@@ -350,24 +321,23 @@ def test_an_exception_while_refreshing_keeps_the_stale_value(values, moving_time
 # The lock is lost, and Redis is away
 
 
-@pytest.mark.parametrize("take", [lose, locks.force_release], ids=["noticed", "not noticed"])
-def test_a_value_computed_after_the_lock_was_lost_is_returned_but_not_stored(values, take):
+def taken_over(name):
+    locks.force_release(name)
+    assert start(get, lambda: "new").result() == "new"
+
+
+@pytest.mark.parametrize(
+    ("take", "stored"),
+    [(lose, None), (locks.force_release, None), (taken_over, "new")],
+    ids=["noticed", "not noticed", "computed by another"],
+)
+def test_a_value_computed_after_the_lock_was_lost_is_returned_but_not_stored(values, take, stored):
     def compute():
         take(LOCK)
         return "late"
 
     assert get(compute) == "late"
-    assert values.get("rates") is None
-
-
-def test_a_new_holder_keeps_the_value_of_the_old_one_out(values):
-    def compute():
-        locks.force_release(LOCK)
-        assert start(get, lambda: "new").result() == "new"
-        return "late"
-
-    assert get(compute) == "late"
-    assert get(refuse) == "new"
+    assert values.get("rates") == stored
 
 
 @pytest.fixture(autouse=True)
@@ -456,18 +426,15 @@ def test_a_redis_that_hangs_hardly_delays_a_caller_with_a_stale_value(
         assert ask("rates", compute, 10, cache="values", stale=60) == expected
 
 
-def test_an_error_of_the_cache_that_is_no_outage_is_raised(values):
+def test_an_error_that_is_no_outage_is_raised(values, own_locks, own_redis):
+    own_redis.acl_setuser(own_redis.acl_whoami(), enabled=True, commands=["-eval", "-evalsha"])
+    with pytest.raises(NoPermissionError):
+        own_locks.get_or_set("rates", refuse, 60, cache="values")
     values.set("rates", 1)
     file = next(Path(values._dir).iterdir())
     file.write_bytes(file.read_bytes()[:-5])
     with pytest.raises(zlib.error):
         get(refuse)
-
-
-def test_missing_rights_are_an_error(values, own_locks, own_redis, own_server):
-    own_redis.acl_setuser(own_redis.acl_whoami(), enabled=True, commands=["-eval", "-evalsha"])
-    with pytest.raises(NoPermissionError):
-        own_locks.get_or_set("rates", refuse, 60, cache="values")
 
 
 # Async code
@@ -518,38 +485,36 @@ async def test_sync_code_in_an_event_loop_computes_instead_of_waiting(values, ca
 # Memcached
 
 
-@pytest.fixture
-def memcached_server():
-    pytest.importorskip("pymemcache")
-    with memcached() as server:
-        yield server
-
-
 @pytest.fixture(params=MEMCACHED)
-def in_memcached(request, memcached_server, settings):
+def in_memcached(request, settings):
+    """A memcached server, which stores the values."""
+    pytest.importorskip("pymemcache")
     backend = f"django.core.cache.backends.memcached.{request.param}"
-    entry = {"BACKEND": backend, "LOCATION": memcached_server.location}
-    settings.CACHES = {**settings.CACHES, "values": entry}
-    yield caches["values"]
-    caches["values"].close()
+    with memcached() as server:
+        entry = {"BACKEND": backend, "LOCATION": server.location}
+        settings.CACHES = {**settings.CACHES, "values": entry}
+        yield server
+        caches["values"].close()
 
 
 @pytest.mark.parametrize("stale", [0, 60])
 def test_memcached_can_store_the_values(in_memcached, stale):
-    slow = Slow()
-    slow.may_end.set()
-    longest = "k" * 240
-    values = locks.cached(lambda value: longest, timeout=60, stale=stale, cache="values")(slow)
-    assert values("a") == values("a") == 1
-    values.invalidate("a")
-    assert values("a") == values("a") == 2
+    numbers = itertools.count(1)
+
+    @locks.cached("k" * 240, timeout=60, stale=stale, cache="values")
+    def compute():
+        return next(numbers)
+
+    assert compute() == compute() == 1
+    compute.invalidate()
+    assert compute() == compute() == 2
     assert get(lambda: None, stale=stale) is None
     assert get(refuse, stale=stale) is None
 
 
-def test_without_memcached_the_value_is_computed(in_memcached, memcached_server):
+def test_without_memcached_the_value_is_computed(in_memcached):
     def compute():
-        memcached_server.kill()
+        in_memcached.kill()
         return "computed"
 
     assert get(compute) == "computed"
@@ -576,7 +541,8 @@ hear()
 
 
 def test_a_process_does_not_wait_for_values_that_it_cannot_see(settings):
-    settings.CACHES = {**settings.CACHES, "local": {"BACKEND": LOCAL}}
+    backend = "django.core.cache.backends.locmem.LocMemCache"
+    settings.CACHES = {**settings.CACHES, "local": {"BACKEND": backend}}
     with Child(LOCAL_VALUE) as child:
         child.expect("computes")
         assert get(lambda: "own", cache="local") == "own"

@@ -15,7 +15,7 @@ from redis.exceptions import ConnectionError
 
 from django_redislock import LockNotAcquired, locks
 from django_redislock.testing import alose, held_elsewhere
-from tests.lock_tools import awaiting, start, waiting, within
+from tests.lock_tools import start, waiting, within
 from tests.tools import Child, wait_until
 
 SECONDS = 60
@@ -25,7 +25,32 @@ SECONDS = 60
 pytestmark = pytest.mark.usefixtures("default_sigterm")
 
 
-def test_each_iteration_is_a_term_with_a_larger_fencing_token():
+def lead_once(leads):
+    for term in locks.leader("poller"):
+        leads(term)
+        break
+
+
+def lead(leads):
+    """Lead in sync code until the end of a term."""
+    for term in locks.leader("poller"):
+        leads(term)
+        term.wait(SECONDS)
+
+
+async def alead(leads):
+    """Async version of `lead()`."""
+    async for term in locks.aleader("poller"):
+        leads(term)
+        await term.wait(SECONDS)
+
+
+BOTH = pytest.mark.parametrize(
+    "lead", [lead, lambda leads: asyncio.run(alead(leads))], ids=["sync", "async"]
+)
+
+
+async def test_each_iteration_is_a_term_with_a_larger_fencing_token():
     tokens = []
     for term in locks.leader("poller"):
         term.assert_held()
@@ -33,60 +58,26 @@ def test_each_iteration_is_a_term_with_a_larger_fencing_token():
         tokens.append(term.fence_token)
         if len(tokens) == 3:
             break
-    assert tokens == sorted(set(tokens))
     assert locks.get("poller") is None
-
-
-async def test_each_iteration_is_a_term_in_async_code():
-    tokens = []
     async for term in locks.aleader("poller"):
         await term.aassert_held()
         await locks.aassert_held("poller")
         tokens.append(term.fence_token)
-        if len(tokens) == 3:
+        if len(tokens) == 6:
             break
     assert tokens == sorted(set(tokens))
-    assert await locks.aget("poller") is None
-
-
-def lead_forever(leads):
-    for term in locks.leader("poller"):
-        leads.set()
-        term.wait(SECONDS)
-
-
-async def alead_forever(leads):
-    async for term in locks.aleader("poller"):
-        leads.set()
-        await term.wait(SECONDS)
-
-
-def test_an_exception_steps_down():
-    def lead():
-        for _ in locks.leader("poller"):
-            raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError):
-        lead()
     assert locks.get("poller") is None
 
 
-async def test_a_cancelled_task_steps_down():
-    leads = asyncio.Event()
-    task = asyncio.create_task(alead_forever(leads))
-    await leads.wait()
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
-    assert await locks.aget("poller") is None
+@BOTH
+def test_an_exception_steps_down(lead):
+    """In async code, the event loop steps down at its end."""
 
+    def leads(term):
+        raise ZeroDivisionError
 
-def test_the_end_of_the_event_loop_waits_until_the_leader_has_stepped_down():
-    async def lead():
-        async for _ in locks.aleader("poller"):
-            return
-
-    asyncio.run(lead())
+    with pytest.raises(ZeroDivisionError):
+        lead(leads)
     assert locks.get("poller") is None
 
 
@@ -106,6 +97,16 @@ def test_close_in_another_thread_ends_the_loop():
     assert locks.get("poller") is None
     assert next(terms, None) is None
     terms.close()
+
+
+async def test_a_cancelled_task_steps_down():
+    leads = asyncio.Event()
+    task = asyncio.create_task(alead(lambda term: leads.set()))
+    await leads.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert await locks.aget("poller") is None
 
 
 async def test_aclose_in_another_task_ends_the_loop():
@@ -135,33 +136,13 @@ def test_a_candidate_that_is_closed_does_not_lead():
     assert locks.get("poller") is None
 
 
-async def test_a_candidate_that_is_closed_does_not_lead_in_async_code():
-    terms = locks.aleader("poller")
-
-    async def stand():
-        return await anext(terms, None)
-
-    async with locks.lock("poller"):
-        standing = asyncio.create_task(stand())
-        await awaiting(locks, "poller", 1)
-        await terms.aclose()
-    assert await standing is None
-    assert await locks.aget("poller") is None
-
-
-def lead_once(leads, name):
-    for _ in locks.leader("poller"):
-        leads.append(name)
-        break
-
-
 def test_a_leader_that_stands_again_goes_to_the_end_of_the_queue():
     order = []
     terms = locks.leader("poller")
     next(terms)
     others = []
     for name in "first", "second":
-        others.append(start(lead_once, order, name))
+        others.append(start(lead_once, lambda term, name=name: order.append(name)))
         waiting(locks, "poller", len(others))
     next(terms)
     assert order == ["first", "second"]
@@ -225,7 +206,7 @@ def test_blocking_timeout_limits_the_wait_for_a_term():
 def test_leaders_and_candidates_can_be_recognized():
     terms = locks.leader("poller", metadata={"site": 7})
     next(terms)
-    other = start(lead_once, [], "other")
+    other = start(lead_once, print)
     waiting(locks, "poller", 1)
     [candidate] = locks.queue("poller")
     assert locks.get("poller").metadata == {"role": "leader", "site": 7}
@@ -313,16 +294,10 @@ def test_a_term_copies_and_pickles_as_a_lock_does():
 # SIGTERM
 
 
-@pytest.mark.parametrize(
-    "lead", [lead_forever, lambda leads: asyncio.run(alead_forever(leads))], ids=["sync", "async"]
-)
+@BOTH
 def test_sigterm_exits_after_the_leader_has_stepped_down(lead):
-    class Leads(threading.Event):
-        def set(self):
-            signal.raise_signal(signal.SIGTERM)
-
     with pytest.raises(SystemExit) as ended:
-        lead(Leads())
+        lead(lambda term: signal.raise_signal(signal.SIGTERM))
     assert ended.value.code == 143
     assert locks.get("poller") is None
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
@@ -362,16 +337,7 @@ async def test_the_end_of_a_loop_leaves_the_handler_to_the_others():
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
 
-def test_a_handler_of_your_own_stays_in_place():
-    heard = []
-    signal.signal(signal.SIGTERM, lambda number, frame: heard.append(number))
-    for _ in locks.leader("poller"):
-        signal.raise_signal(signal.SIGTERM)
-        break
-    assert heard == [signal.SIGTERM]
-
-
-async def test_a_handler_that_you_add_to_the_event_loop_stays_in_place():
+async def test_a_handler_of_your_own_stays_in_place():
     heard, loop = asyncio.Event(), asyncio.get_running_loop()
     try:
         async for _ in locks.aleader("poller"):
@@ -381,6 +347,12 @@ async def test_a_handler_that_you_add_to_the_event_loop_stays_in_place():
         await asyncio.wait_for(heard.wait(), SECONDS)
     finally:
         loop.remove_signal_handler(signal.SIGTERM)
+    heard = []
+    signal.signal(signal.SIGTERM, lambda number, frame: heard.append(number))
+    for _ in locks.leader("poller"):
+        signal.raise_signal(signal.SIGTERM)
+        break
+    assert heard == [signal.SIGTERM]
 
 
 LEAVES_A_LOOP = """

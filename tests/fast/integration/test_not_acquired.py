@@ -1,6 +1,7 @@
-"""`LockNotAcquired`: the block did not run. Nothing else is one."""
+"""`LockNotAcquired`: the block did not run, because of which lock, and who holds it."""
 
 import pickle
+import re
 
 import pytest
 from redis import exceptions
@@ -14,49 +15,26 @@ from django_redislock import (
     single_instance,
 )
 from django_redislock.testing import conflict, held_elsewhere
+from tests.lock_tools import start, waiting
 
-EVERY_TYPE = {
+MAKERS = {
     "mutex": lambda **options: locks.lock("a", **options),
     "reader": lambda **options: locks.read_lock("a", **options),
-    "writer": lambda **options: locks.write_lock("a", **options),
     "semaphore": lambda **options: locks.semaphore("a", 2, weight=2, **options),
     "many": lambda **options: locks.lock_many(["a", "b"], **options),
     "quorum": lambda **options: locks.quorum("a", ["default", "second", "third"], **options),
 }
 
 
-@pytest.fixture(params=EVERY_TYPE)
+@pytest.fixture(params=MAKERS)
 def make(request):
     """Make a lock of each type."""
     if request.param == "quorum":
         request.getfixturevalue("three_servers")
-    return EVERY_TYPE[request.param]
+    return MAKERS[request.param]
 
 
-def in_the_way(make):
-    """Hold the lock as somebody else, who writes if it is a read-write lock."""
-    lock = make()
-    return held_elsewhere(locks.write_lock("a") if lock.kind == "readwrite" else lock)
-
-
-@pytest.mark.parametrize("options", [{"blocking": False}, {"blocking_timeout": 0.05}])
-def test_a_block_that_does_not_run(make, options):
-    with in_the_way(make), pytest.raises(LockNotAcquired) as caught, make(**options):
-        pytest.fail("the block ran")
-    assert caught.value.lock_name == "a"
-    assert isinstance(caught.value, exceptions.LockError)
-    copied = pickle.loads(pickle.dumps(caught.value))  # noqa: S301  our own bytes
-    assert (type(copied), str(copied)) == (LockNotAcquired, str(caught.value))
-    assert copied.holder == caught.value.holder
-
-
-async def test_an_async_block_that_does_not_run(make):
-    with in_the_way(make), pytest.raises(LockNotAcquired):
-        async with make(blocking=False):
-            pytest.fail("the block ran")
-
-
-async def test_a_decorated_function_that_does_not_run(make):
+async def test_what_does_not_run(make):
     @make(blocking=False)
     def work():
         pytest.fail("the function ran")
@@ -65,11 +43,23 @@ async def test_a_decorated_function_that_does_not_run(make):
     async def awork():
         pytest.fail("the function ran")
 
-    with in_the_way(make):
+    lock = make(blocking_timeout=0.05)
+    in_the_way = locks.write_lock("a") if lock.kind == "readwrite" else make()
+    with held_elsewhere(in_the_way):
+        with pytest.raises(LockNotAcquired) as caught, make(blocking=False):
+            pytest.fail("the block ran")
+        with pytest.raises(LockNotAcquired):
+            async with lock:
+                pytest.fail("the block ran")
         with pytest.raises(LockNotAcquired):
             work()
         with pytest.raises(LockNotAcquired):
             await awork()
+    assert caught.value.lock_name == "a"
+    assert isinstance(caught.value, exceptions.LockError)
+    copied = pickle.loads(pickle.dumps(caught.value))  # noqa: S301  our own bytes
+    assert (type(copied), str(copied)) == (LockNotAcquired, str(caught.value))
+    assert copied.holder == caught.value.holder
 
 
 @pytest.mark.django_db(transaction=True)
@@ -77,6 +67,18 @@ def test_a_transaction_that_does_not_begin():
     atomic = locks.atomic("a", blocking=False)
     with held_elsewhere("a"), pytest.raises(LockNotAcquired), atomic:
         pytest.fail("the block ran")
+
+
+def test_a_call_that_meets_another_instance():
+    @single_instance(unique_on=["pk"], on_conflict="raise", timeout=30)
+    def sync(pk):
+        pytest.fail("the function ran")
+
+    with conflict(sync, 1) as other, pytest.raises(LockNotAcquired) as caught:
+        sync(1)
+    assert isinstance(caught.value, AlreadyRunning)
+    assert (caught.value.name, caught.value.task_id) == (other.name, other.task_id)
+    assert 0 < caught.value.expires_in <= 30
 
 
 def test_a_loss_is_none():
@@ -93,13 +95,40 @@ def test_misuse_is_none(other):
     assert not isinstance(caught.value, LockNotAcquired)
 
 
-def test_a_call_that_meets_another_instance():
-    @single_instance(unique_on=["pk"], on_conflict="raise", timeout=30)
-    def sync(pk):
-        pytest.fail("the function ran")
+# What is in the way
 
-    with conflict(sync, 1) as other, pytest.raises(LockNotAcquired) as caught:
-        sync(1)
-    assert isinstance(caught.value, AlreadyRunning)
-    assert (caught.value.name, caught.value.task_id) == (other.name, other.task_id)
-    assert 0 < caught.value.expires_in <= 30
+
+def test_the_error_names_the_holder_and_counts_the_waiters(hold):
+    held = hold("a")
+    with pytest.raises(LockError) as caught, locks.lock("a", blocking_timeout=0.1):
+        pass
+    holder = locks.get("a").holder
+    assert caught.value.holder == holder
+    expected = rf"Lock 'a' was not acquired within 0\.1 s: held by {holder.host}:{holder.pid} for "
+    assert re.fullmatch(expected + r"\d+\.\ds", str(caught.value.message))
+    waiter = start(lambda: locks.lock("a").acquire())
+    waiting(locks, "a", 1)
+    with pytest.raises(LockError, match=", 1 waiting"), locks.lock("a", blocking=False):
+        pass
+    held.release()
+    assert waiter.result(60)
+    locks.force_release("a")
+
+
+def test_the_error_of_several_names_the_lock_that_blocked():
+    assert start(locks.lock("b", auto_renewal=False).acquire).result(60)
+    many = locks.lock_many(["a", "b", "c"], reentrant=True, blocking=False)
+    with locks.lock("a"), pytest.raises(LockError, match=r"^Lock 'b' was not acquired") as caught:
+        many.__enter__()
+    assert caught.value.lock_name == "b"
+    assert caught.value.holder == locks.get("b").holder
+    locks.force_release("b")
+
+
+def test_a_cooldown_is_named():
+    with locks.lock("a", at_least_for=60):
+        pass
+    lock = locks.lock("a", blocking=False)
+    with pytest.raises(LockError, match=r"it is in cooldown for (59s|1m 00s)"), lock:
+        pass
+    assert locks.force_release("a") == 1
