@@ -2,97 +2,24 @@
 the lock cannot end a hold or a wait of another one that chose the same token."""
 
 import asyncio
-import contextlib
+from functools import partial
 
 import pytest
 
 from django_redislock import LockNotOwnedError, locks
 from django_redislock.signals import lock_force_released
 from tests.lock_tools import free, listening, start, waiting
-from tests.servers import Node
 
 TOKEN = "web-1"
 NAME = "chosen"
 
-
-@pytest.fixture(scope="module")
-def three_urls():
-    with contextlib.ExitStack() as stack:
-        yield [stack.enter_context(Node()).url for _ in range(3)]
-
-
-@pytest.fixture
-def quorum(three_urls, alias_on):
-    """Create quorum locks on three servers."""
-    aliases = [f"chosen{place}" for place in range(3)]
-    for alias, url in zip(aliases, three_urls, strict=True):
-        alias_on(url, alias=alias)
-    return lambda **options: locks.quorum(NAME, aliases, **options)
-
-
 PAIRS = {
-    "mutex": [lambda **more: locks.lock(NAME, **more)] * 2,
-    "semaphore": [lambda **more: locks.semaphore(NAME, 1, **more)] * 2,
-    "read and write": [
-        lambda **more: locks.read_lock(NAME, **more),
-        lambda **more: locks.write_lock(NAME, **more),
-    ],
-    "lock_many": [lambda **more: locks.lock_many([NAME, "other"], **more)] * 2,
-    "quorum": None,
+    "mutex": [lambda: locks.lock(NAME)] * 2,
+    "read and write": [lambda: locks.read_lock(NAME), lambda: locks.write_lock(NAME)],
+    "lock_many": [lambda: locks.lock_many([NAME, "other"])] * 2,
+    "quorum": [lambda: locks.quorum(NAME, ["default", "second", "third"])] * 2,
 }
-
-
-@pytest.fixture(params=PAIRS)
-def pair(request):
-    """Functions that create two locks, which exclude each other."""
-    return PAIRS[request.param] or [request.getfixturevalue("quorum")] * 2
-
-
-def acquire(lock, **arguments):
-    """Acquire in another thread, with the token."""
-    return start(lambda: lock.acquire(token=TOKEN, **arguments))
-
-
-def aacquire(lock, **arguments):
-    """Acquire in the event loop of another thread, with the token."""
-    return start(lambda: asyncio.run(lock.aacquire(token=TOKEN, **arguments)))
-
-
-@pytest.fixture(params=[acquire, aacquire], ids=["sync", "async"])
-def ask(request):
-    return request.param
-
-
-def test_the_token_of_the_holder_lets_nobody_in(pair, ask):
-    first, second = pair[0](), pair[1]()
-    assert first.acquire(token=TOKEN)
-
-    assert ask(second, blocking=False).result(60) is False
-    assert ask(second, blocking_timeout=0.05).result(60) is False
-    with pytest.raises(LockNotOwnedError):
-        second.release()
-
-    assert first.owned()
-    assert not second.owned()
-    assert first.token == TOKEN
-    first.release()
-
-
-@pytest.mark.parametrize("pair", ["mutex", "lock_many", "quorum"], indirect=True)
-def test_callers_with_the_token_of_the_holder_wait_for_the_release(pair, ask):
-    """They have positions of their own. One that gives up ends neither the hold nor a wait."""
-    first = pair[0]()
-    assert first.acquire(token=TOKEN)
-    patient = [start(hold_once, pair[1]()), start(asyncio.run, ahold_once(pair[1]()))]
-    waiting(manager_of(first), NAME, 2)
-
-    assert ask(pair[1](), blocking_timeout=0.05).result(60) is False
-    assert [each.done() for each in patient] == [False, False]
-    assert first.owned()
-    first.release()
-
-    assert [each.result(60) for each in patient] == [True, True]
-    free(manager_of(first), NAME)
+"""Functions that create two locks, which exclude each other."""
 
 
 def hold_once(lock):
@@ -109,8 +36,27 @@ async def ahold_once(lock):
     return is_owned
 
 
-def manager_of(lock):
-    return locks.using("chosen0") if lock.kind == "quorum" else locks
+@pytest.mark.parametrize("makers", PAIRS.values(), ids=PAIRS)
+def test_callers_with_the_token_of_the_holder_wait_for_the_release(three_servers, makers):
+    """They have positions of their own. One that gives up ends neither the hold nor a wait."""
+    first, second, third, impatient = (makers[number > 0]() for number in range(4))
+    assert first.acquire(token=TOKEN)
+    patient = [start(hold_once, second), start(asyncio.run, ahold_once(third))]
+    waiting(locks, NAME, 2)
+
+    for options in ({"blocking": False}, {"blocking_timeout": 0.05}):
+        asking = start(partial(impatient.acquire, token=TOKEN, **options))
+        assert asking.result(60) is False
+        assert asyncio.run(impatient.aacquire(token=TOKEN, **options)) is False
+    with pytest.raises(LockNotOwnedError):
+        impatient.release()
+    assert [each.done() for each in patient] == [False, False]
+    assert first.owned()
+    assert first.token == TOKEN
+    first.release()
+
+    assert [each.result(60) for each in patient] == [True, True]
+    free(locks, NAME)
 
 
 # What users see of a chosen token
@@ -141,12 +87,10 @@ def test_a_lost_hold_is_not_owned_because_another_holder_has_its_token():
     assert first.acquire(token=TOKEN)
     locks.force_release(NAME)
     assert second.acquire(token=TOKEN)
-
     assert not first.owned()
     with pytest.raises(LockNotOwnedError):
         first.extend(5)
     with pytest.raises(LockNotOwnedError):
         first.release()
-
     assert second.owned()
     second.release()

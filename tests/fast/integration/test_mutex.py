@@ -31,11 +31,17 @@ NAMES = ["a b {c} 'd' \"e\" %s \\", "*?[a-z]", "h:index", "grant:x:y", "🔒" * 
 
 
 def test_with_holds_it_and_releases_it(manager):
-    with manager.lock("a") as lock:
+    with manager.lock("a", timeout=10, auto_renewal=False) as lock:
         assert repr(lock) == "<Mutex 'a'>"
         assert lock.locked()
         assert lock.owned()
         assert manager.get("a").token == lock.token
+        assert lock.extend(50) is True
+        assert 55 < manager.get("a").ttl <= 60
+        assert lock.extend(timedelta(seconds=5), replace_ttl=True) is True
+        assert 3 < manager.get("a").ttl <= 5
+        assert lock.reacquire() is True
+        assert 8 < manager.get("a").ttl <= 10
     assert not lock.locked()
     assert not lock.owned()
     assert manager.get("a") is None
@@ -57,6 +63,9 @@ def test_blocking_timeout_ends_the_wait(manager):
         assert time.monotonic() - began >= 0.3
         assert manager.lock("a").acquire(blocking_timeout=timedelta(milliseconds=50)) is False
         assert manager.get("a").waiters == 0
+    for very_long in (timedelta.max, 2**31, 1e300):
+        with manager.lock("a", blocking_timeout=very_long) as lock:
+            assert lock.owned()
 
 
 def test_an_error_in_the_block_propagates_although_the_lock_was_lost(manager, caplog):
@@ -96,24 +105,11 @@ def test_a_thread_that_acquires_its_own_lock_again_gets_an_error(manager):
         with pytest.raises(LockError, match=re.escape(message)):
             manager.lock("a").acquire()
         assert manager.lock("a").acquire(blocking_timeout=0.05) is False
-
-
-def test_a_thread_waits_for_its_own_lease_without_renewal(manager):
-    first = manager.lock("a", timeout=0.6, auto_renewal=False)
-    assert first.acquire()
+    ends = manager.lock("a", timeout=0.6, auto_renewal=False)
+    assert ends.acquire()
     with manager.lock("a") as second:
-        assert first.lost
+        assert ends.lost
         assert second.owned()
-
-
-def test_extend_adds_to_the_lease_or_replaces_it_and_reacquire_restores_it(manager):
-    with manager.lock("a", timeout=10, auto_renewal=False) as lock:
-        assert lock.extend(50) is True
-        assert 55 < manager.get("a").ttl <= 60
-        assert lock.extend(timedelta(seconds=5), replace_ttl=True) is True
-        assert 3 < manager.get("a").ttl <= 5
-        assert lock.reacquire() is True
-        assert 8 < manager.get("a").ttl <= 10
 
 
 def test_an_expired_lease_is_lost(manager):
@@ -175,47 +171,21 @@ def test_an_invalid_extension_is_refused_by_name_and_value(manager, additional):
             lock.extend(additional)
         caught.match(str(additional).replace("+", r"\+"))
         assert 15 < manager.get("a").ttl <= 20
-
-
-def test_a_lease_that_is_extended_ends_in_ten_years_at_most(manager):
-    with manager.lock("a", timeout=20) as lock:
         assert lock.extend(validators.MAX_LEASE_SECONDS - 60)
         with pytest.raises(ValueError, match=r"additional_time must .* 10 years, got 100"):
             lock.extend(100)
         assert lock.extend(validators.MAX_LEASE_SECONDS, replace_ttl=True)
 
 
-@pytest.mark.parametrize("wait", [timedelta.max, 2**31, 1e10, 1e300])
-def test_a_wait_can_be_very_long(manager, wait):
-    with manager.lock("a", blocking_timeout=wait) as lock:
-        assert lock.owned()
-
-
-def leave_by_hand(lock):
-    lock.acquire()
-    lock.release()
-
-
-def leave_with(lock):
-    with lock:
-        pass
-
-
-@pytest.mark.parametrize(
-    ("leave", "method", "first"),
-    [
-        # During the first two steps, no code of the package runs.
-        (leave_by_hand, base.BaseLock.release, 3),
-        (leave_with, base.BaseLock.__exit__, 3),
-    ],
-)
-def test_an_interrupt_while_a_lock_is_left_leaves_nothing_held(leave, method, first):
+@pytest.mark.parametrize("method", [base.BaseLock.release, base.BaseLock.__exit__])
+def test_an_interrupt_while_a_lock_is_left_leaves_nothing_held(method):
     files = [module.__file__ for module in (base, lease_flows, lease, registry, protocol, renewer)]
     lock, places = locks.lock("a", timeout=600), set()
-    for step in range(first, 300):
+    for step in range(3, 300):  # during the first two steps, no code of the package runs
         striking = interrupt_at(step, method.__code__, *files)
         with suppress(KeyboardInterrupt), striking as struck:
-            leave(lock)
+            lock.acquire()
+            method(lock) if method is base.BaseLock.release else method(lock, None, None, None)
         wait_until(lambda: locks.get("a") is None, timeout=10)
         if not struck:
             break
@@ -224,16 +194,13 @@ def test_an_interrupt_while_a_lock_is_left_leaves_nothing_held(leave, method, fi
     assert {"release_lease", "Lease.end", "remove", "release"} <= places
 
 
-def test_a_block_releases_what_was_acquired_again_after_a_loss():
+def test_a_block_releases_what_was_acquired_in_it():
     with locks.lock("a", timeout=600) as lock:
         locks.force_release("a")
         with pytest.raises(LockLost):
             lock.reacquire()
         lock.acquire()
     assert not locks.get("a")
-
-
-def test_a_block_releases_the_last_hold_of_its_lock_object():
     with locks.lock("a", timeout=600, reentrant=True) as lock:
         with lock:
             lock.release()
