@@ -50,15 +50,24 @@ def test_a_user_without_a_right_to_the_history_can_use_locks(own_locks, own_redi
     assert own_locks.get("a") is None
 
 
-def test_a_refusal_is_recorded_with_its_wait(manager):
-    with manager.lock("a"):
+def test_waits_are_recorded(manager):
+    with manager.lock("a", timeout=60):
         assert not start(manager.lock("a", blocking_timeout=0.05).acquire).result(60)
         assert not start(manager.lock("a", blocking=False).acquire).result(60)
+        waiter = start(lambda: manager.lock("a", timeout=60).acquire())
+        waiting(manager, "a", 1)
+        wait_until(lambda: manager.queue("a")[0].waited > 0.05)
     released, at_once, waited = manager.history("a")
     assert released.outcome == "released"
     assert (at_once.outcome, at_once.waited, at_once.fence_token) == ("refused", 0, None)
     assert waited.waited >= 0.05
     assert total(manager, "refused") == 2
+    assert waiter.result(60)
+    info = manager.get("a")
+    assert info.waited >= 0.05
+    assert not info.is_stale, "with a short grant"
+    assert info.first.since_renewal < 2
+    manager.force_release("a")
 
 
 @pytest.mark.parametrize(("on_conflict", "outcome"), [("skip", "skipped"), ("raise", "refused")])
@@ -70,16 +79,6 @@ def test_a_conflict_is_recorded_with_what_the_task_does(on_conflict, outcome):
     with locks.lock("a"):
         start(work).exception(10)
     assert [event.outcome for event in locks.history("a")] == ["released", outcome]
-
-
-def test_a_waiter_that_acquires_has_its_wait(manager):
-    with manager.lock("a"):
-        waiter = start(lambda: manager.lock("a").acquire())
-        waiting(manager, "a", 1)
-        wait_until(lambda: manager.queue("a")[0].waited > 0.05)
-    assert waiter.result(60)
-    assert manager.get("a").waited >= 0.05
-    manager.force_release("a")
 
 
 # Rates and limits
@@ -100,29 +99,30 @@ def test_rates_are_counts_per_minute_of_the_last_hour(manager, redis_server):
     assert sum(map(sum, rates.counts.values())) == sum(rates.counts["acquired"][-2:]) == 3
 
 
+def renewal_of(name):
+    info = locks.get(name)
+    assert not info.is_stale
+    return info.renewed, info.renews_later
+
+
 @pytest.mark.parametrize(
-    ("options", "renewed"),
+    ("options", "renewed", "renews_later"),
     [
-        ({}, True),
-        ({"auto_renewal": False}, False),
-        ({"at_least_for": 30}, True),
-        ({"at_least_for": 31}, False),
+        ({}, True, False),
+        ({"auto_renewal": False}, False, False),
+        ({"at_least_for": 30}, True, False),
+        ({"at_least_for": 31}, False, True),
     ],
 )
-def test_a_hold_shows_whether_its_lease_is_renewed(hold, options, renewed):
-    hold("a", timeout=30, **options)
-    assert locks.get("a").renewed is renewed
+def test_a_hold_shows_whether_its_lease_is_renewed(hold, options, renewed, renews_later):
+    lock = hold("a", timeout=30, **options)
+    assert renewal_of("a") == (renewed, renews_later)
+    if not options:
+        lock.extend(60)
+        assert renewal_of("a") == (False, True)
+        lock.extend(2, replace_ttl=True)
+        assert renewal_of("a") == (True, False)
     locks.force_release("a")
-
-
-def test_an_extended_lease_shows_no_renewal(hold):
-    lock = hold("a", timeout=2)
-    lock.extend(60)
-    info = locks.get("a")
-    assert (info.renewed, info.renews_later, info.is_stale) == (False, True, False)
-    lock.extend(2, replace_ttl=True)
-    info = locks.get("a")
-    assert (info.renewed, info.renews_later) == (True, False)
 
 
 def test_an_expiry_becomes_a_loss_when_the_holder_notices_it(manager):
@@ -138,18 +138,6 @@ def test_an_expiry_becomes_a_loss_when_the_holder_notices_it(manager):
     assert (total(manager, "lost"), total(manager, "expired")) == (3, 0)
     assert all(event.acquired_at for event in known)
     assert manager.history("a", 2) == manager.history(limit=2) == known[:2]
-
-
-def test_a_new_holder_with_a_short_grant_is_not_stale():
-    waiter = locks.lock("a", timeout=60)
-    with locks.lock("a", timeout=60):
-        acquired = start(waiter.acquire)
-        waiting(locks, "a", 1)
-    info = locks.get("a")
-    assert not info.is_stale
-    assert info.first.since_renewal < 2
-    assert acquired.result(60)
-    locks.force_release("a")
 
 
 # The queue, and pages
@@ -197,19 +185,16 @@ def test_a_page_is_the_same_in_one_request_or_several(forty, max_names, max_rows
             assert [info.name for info in page.infos] == names[skip:stop]
 
 
-def test_get_many_leaves_out_free_locks(forty):
+async def test_details_of_some_locks(forty):
     found = forty.get_many(["n1", "n2", "free", "n1"])
     assert sorted(found) == ["n1", "n2"]
     assert found["n1"].fence_token == forty.get("n1").fence_token
     assert forty.get_many([]) == {}
-
-
-async def test_async_versions_return_the_same(forty):
+    assert sorted(await forty.aget_many(["n1", "n2"])) == ["n1", "n2"]
     assert await forty.ahistory() == forty.history()
     assert await forty.arates() == forty.rates()
     assert await forty.aqueue("n1") == forty.queue("n1") == ()
     assert [info.name for info in (await forty.apage(stop=2)).infos] == ["n0", "n1"]
-    assert list(await forty.aget_many(["n1"])) == ["n1"]
 
 
 # Everywhere

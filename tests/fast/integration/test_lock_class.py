@@ -48,7 +48,10 @@ def test_the_arguments_are_those_of_redis_py(ours, theirs, method):
 
 
 @pytest.mark.parametrize("client", [False, True], ids=["bytes", "str"], indirect=True)
-def test_as_the_lock_class_of_a_client(client):
+def test_as_the_lock_class_of_a_client(client, settings, alias_on):
+    own = alias_on(os.environ["REDIS_URL"])
+    del settings.CACHES["own"]["KEY_PREFIX"]
+    settings.CACHES = {**settings.CACHES}
     lock = client.lock("a", timeout=10, lock_class=Lock)
     assert isinstance(lock, Lock)
     assert not lock.locked()
@@ -60,7 +63,26 @@ def test_as_the_lock_class_of_a_client(client):
         assert not client.lock("a", blocking_timeout=0.05, lock_class=Lock).acquire()
         assert lock.extend(100)
         assert lock.reacquire()
+        assert own.get("a").token == lock.token, "as a manager without a key prefix sees it"
+        assert locks.get("a") is None
     assert not lock.locked()
+
+
+async def test_as_the_lock_class_of_an_async_client():
+    async with async_client() as client:
+        lock = client.lock("a", timeout=10, lock_class=AsyncLock)
+        async with lock:
+            assert await lock.locked()
+            assert await lock.owned()
+            assert not await client.lock("a", blocking=False, lock_class=AsyncLock).acquire()
+            assert await lock.extend(100)
+            assert await lock.reacquire()
+        assert not await lock.locked()
+        assert await lock.acquire(blocking=True, blocking_timeout=5, token="mine")
+        assert lock.token == "mine"
+        await lock.release()
+        with pytest.raises(LockError, match="does not hold it"):
+            await lock.release()
 
 
 async def test_arguments_are_passed_as_to_redis_py(client):
@@ -120,15 +142,6 @@ def test_a_name_is_the_same_lock_with_any_client_encoding(encoding):
             assert not Lock(client, name, blocking=False).acquire()
 
 
-def test_the_locks_of_a_manager_without_a_key_prefix(client, settings, alias_on):
-    own = alias_on(os.environ["REDIS_URL"])
-    del settings.CACHES["own"]["KEY_PREFIX"]
-    settings.CACHES = {**settings.CACHES}
-    with client.lock("a", timeout=10, lock_class=Lock) as lock:
-        assert own.get("a").token == lock.token
-        assert locks.get("a") is None
-
-
 # Errors
 
 
@@ -174,13 +187,15 @@ def test_an_error_names_the_invalid_argument(client, arguments, error):
         Lock(client, "a", **arguments)
 
 
-@pytest.mark.parametrize(
-    ("lock_class", "client"),
-    [(Lock, "redis://127.0.0.1"), (AsyncLock, redis.Redis()), (Lock, redis.asyncio.Redis())],
-)
-def test_an_argument_that_is_not_a_client_is_refused(lock_class, client):
-    with pytest.raises(TypeError, match="client"):
-        lock_class(client, "a")
+async def test_a_client_of_the_other_kind_is_refused(client):
+    async with async_client() as other:
+        for lock_class, wrong in ((Lock, "redis://127"), (AsyncLock, client), (Lock, other)):
+            with pytest.raises(TypeError, match="client"):
+                lock_class(wrong, "a")
+        with pytest.raises(TypeError, match="async with"), AsyncLock(other, "a"):
+            pass
+        with pytest.raises(TypeError, match=r"redis\.asyncio"):
+            await Lock(client, "a").aacquire()
 
 
 # Holders
@@ -224,26 +239,6 @@ def test_a_refused_acquisition_keeps_no_client_alive(client):
         assert [pool() for pool in pools] == [None] * 3
 
 
-# asyncio
-
-
-async def test_as_the_lock_class_of_an_async_client():
-    async with async_client() as client:
-        lock = client.lock("a", timeout=10, lock_class=AsyncLock)
-        async with lock:
-            assert await lock.locked()
-            assert await lock.owned()
-            assert not await client.lock("a", blocking=False, lock_class=AsyncLock).acquire()
-            assert await lock.extend(100)
-            assert await lock.reacquire()
-        assert not await lock.locked()
-        assert await lock.acquire(blocking=True, blocking_timeout=5, token="mine")
-        assert lock.token == "mine"
-        await lock.release()
-        with pytest.raises(LockError, match="does not hold it"):
-            await lock.release()
-
-
 async def test_an_aborted_task_ends_with_the_loss_although_the_release_raises():
     options = {"timeout": 1, "on_lost": "abort", "raise_on_release_error": False}
 
@@ -254,14 +249,3 @@ async def test_an_aborted_task_ends_with_the_loss_although_the_release_raises():
 
     with pytest.raises(LockLost):
         await asyncio.create_task(lose())
-
-
-async def test_an_async_lock_needs_async_with():
-    async with async_client() as client:
-        with pytest.raises(TypeError, match="async with"), AsyncLock(client, "a"):
-            pass
-
-
-async def test_async_methods_with_a_sync_client_are_an_error(client):
-    with pytest.raises(TypeError, match=r"redis\.asyncio"):
-        await Lock(client, "a").aacquire()
