@@ -4,6 +4,7 @@ import asyncio
 import gc
 import signal
 import threading
+import time
 from contextlib import suppress
 from itertools import count
 
@@ -14,10 +15,11 @@ from redis.exceptions import TimeoutError
 from redis.retry import Retry
 
 from django_redislock import AsyncLock, Lock
-from django_redislock.engine import thread_transport, transport
+from django_redislock.engine import renewer, thread_transport, transport
 from django_redislock.engine.transport import acall, call
+from django_redislock.lua import ACQUIRE, RELEASE
 from testproject.settings import redis_database
-from tests.faults.proxy import Proxy
+from tests.faults.proxy import Proxy, runs
 from tests.lock_tools import (
     commands,
     hanging,
@@ -96,15 +98,6 @@ def test_connecting_takes_no_longer_than_the_limit(own_server):
                 call(client, PING, 0.3)
             proxy.thaw()
             assert call(client, PING) == [b"PONG"]
-
-
-def test_an_error_and_undecodable_bytes_are_replies_like_others(redis_server):
-    redis_server.set("y", b"\xff")
-    with redis.Redis.from_url(redis_database(0), decode_responses=True) as client:
-        error, *others = call(client, [("LPOP", "y"), ("GET", "y"), ("ECHO", "ü")])
-    assert isinstance(error, redis.ResponseError)
-    assert others == [b"\xff", "ü".encode()]
-    redis_server.delete("y")
 
 
 # A limited number of connections
@@ -272,3 +265,123 @@ def test_locks_are_released_when_all_tasks_of_a_loop_are_cancelled(own_server, o
     inside, tasks = [], []
     asyncio.run(use())
     assert own_redis.keys("*:lock:*") == []
+
+
+# The pool of the client, and the connections of the renewal
+
+
+def connected(own_redis):
+    """Return the number of connections to the server, without the observer's own."""
+    return len(own_redis.client_list()) - 1
+
+
+def all_blocked(own_redis):
+    return own_redis.info("clients")["blocked_clients"] == 2
+
+
+def test_a_holder_renews_and_releases_with_an_exhausted_pool(own_server, own_redis, moving_clock):
+    pool = redis.BlockingConnectionPool.from_url(own_server.url, max_connections=2, timeout=0.5)
+    with redis.Redis(connection_pool=pool) as client:
+        lock = Lock(client, "a", timeout=30)
+        assert lock.acquire()
+        users = [start(client.blpop, ["busy"], 60) for _ in range(2)]
+        wait_until(lambda: all_blocked(own_redis))
+        for _ in range(3):
+            moving_clock.forward(15)
+        assert not lock.lost
+        lock.release()
+        own_redis.rpush("busy", 1, 2)
+        for user in users:
+            user.result(60)
+        assert not lock.locked()
+
+
+async def test_a_task_renews_and_releases_with_an_exhausted_pool(
+    own_server, own_redis, moving_clock
+):
+    async with redis.asyncio.Redis.from_url(own_server.url, max_connections=2) as client:
+        lock = AsyncLock(client, "a", timeout=30)
+        assert await lock.acquire()
+        users = [asyncio.create_task(client.blpop(["busy"], 60)) for _ in range(2)]
+        await until(lambda: asyncio.to_thread(all_blocked, own_redis))
+        for _ in range(3):
+            await moving_clock.aforward(15)
+        assert not lock.lost
+        await lock.release()
+        own_redis.rpush("busy", 1, 2)
+        await asyncio.gather(*users)
+        assert not await lock.locked()
+
+
+def test_an_idle_renewer_closes_its_connection_and_the_next_lease_starts_another(
+    own_locks, own_redis, monkeypatch
+):
+    async def so_many(count):
+        await until(lambda: asyncio.to_thread(lambda: connected(own_redis) == count))
+
+    async def use():
+        for _ in range(2):
+            async with own_locks.lock("a", timeout=1.5):
+                await so_many(3)  # one is of the thread
+            await so_many(2)
+
+    monkeypatch.setattr(renewer, "RENEWER_IDLE_SECONDS", 0.05)
+    for _ in range(2):
+        with own_locks.lock("a", timeout=1.5):
+            assert connected(own_redis) == 1
+            wait_until(lambda: connected(own_redis) == 2)
+        wait_until(lambda: connected(own_redis) == 1)
+    asyncio.run(use())
+    wait_until(lambda: connected(own_redis) == 1)
+
+
+# A reply that has arrived counts, even if the process was too busy to read it in time
+
+LIMIT = 0.5
+"""Time limit of `acquire(blocking_timeout=0.1)` for a reply."""
+
+
+@pytest.mark.hurried
+@pytest.mark.parametrize(
+    ("options", "wait", "connected", "script"),
+    [
+        ({}, 0.1, True, ACQUIRE),
+        ({"socket_timeout": LIMIT}, None, True, RELEASE),
+        ({"socket_timeout": LIMIT}, None, False, ACQUIRE),
+    ],
+)
+def test_a_reply_that_arrived_while_the_event_loop_was_busy_counts(
+    alias_on, own_server, options, wait, connected, script
+):
+    async def acquire_and_release(lock):
+        acquired = await lock.aacquire()
+        await lock.arelease()
+        return acquired
+
+    async def use(manager, proxy):
+        if connected:
+            await manager.acount()
+        delay = proxy.delay_reply(runs(script), 0.2)
+        lock = manager.lock("a", timeout=30, blocking_timeout=wait)
+        asking = asyncio.create_task(acquire_and_release(lock))
+        await asyncio.to_thread(wait_until, delay.has_begun)
+        wait_until(delay.is_done)  # it blocks the event loop
+        time.sleep(2 * LIMIT)  # noqa: ASYNC251
+        assert await asking
+
+    with Proxy("127.0.0.1", own_server.port) as proxy:
+        manager = alias_on(proxy.through(own_server.url), **options)
+        with manager.lock("a"):  # the server knows the scripts
+            manager.count()
+        asyncio.run(use(manager, proxy))
+
+
+@pytest.mark.hurried
+async def test_a_busy_event_loop_does_not_hide_that_redis_does_not_respond(own_locks, own_server):
+    await own_locks.acount()
+    with hanging(own_server):
+        task = asyncio.create_task(own_locks.lock("a").aacquire(blocking_timeout=0.1))
+        await asyncio.sleep(0.05)
+        time.sleep(2 * LIMIT)  # noqa: ASYNC251
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(task, 10)
