@@ -1,11 +1,13 @@
-"""Managers: list the locks, and release them by force."""
+"""Managers: list the locks, and release those of others."""
+
+import asyncio
 
 import pytest
 
 from django_redislock import LockLost, LockManager, locks
 from django_redislock.signals import lock_force_released
-from tests.lock_tools import listening
-from tests.tools import wait_until
+from tests.lock_tools import listening, start, waiting
+from tests.tools import Child, wait_until
 
 
 @pytest.fixture
@@ -30,6 +32,8 @@ def test_active_lists_the_held_locks(manager, hold):
         assert info.token == manager.get(info.name).token
     held.pop().release()
     assert names(manager.active()) == ["a", "b"]
+    assert locks.using(None).alias == locks.alias == "default"
+    assert repr(locks.using("x")) == "<LockManager 'x'>"
 
 
 def test_an_expired_hold_is_not_listed_although_another_lease_lasts(manager):
@@ -49,10 +53,18 @@ def test_force_release_by_token_spares_another_holder(manager, forced, hold):
     first.release()
     second = hold("a", manager)
     token = second.token
+    for wrong in (5, b"why", "x" * 501):
+        with pytest.raises((TypeError, ValueError), match="reason must"):
+            manager.force_release("a", reason=wrong)
     assert manager.force_release("a", old) == 0
     assert forced == []
     assert second.owned()
-    assert manager.force_release("a", token, by=7, reason="It hangs\x1b") == 1
+
+    def fail(sender, **about):
+        raise ZeroDivisionError
+
+    with listening(lock_force_released, fail):
+        assert manager.force_release("a", token, by=7, reason="It hangs\x1b") == 1
     about = {"using": manager.alias, "name": "a", "tokens": (token,)}
     assert forced == [{"sender": LockManager, **about, "by": 7, "reason": "It hangs\x1b"}]
     [event] = manager.history("a", limit=1)
@@ -61,23 +73,44 @@ def test_force_release_by_token_spares_another_holder(manager, forced, hold):
         second.release()
 
 
-@pytest.mark.parametrize("wrong", [5, b"why", "x" * 501])
-def test_a_reason_is_a_short_text(hold, wrong):
-    lock = hold("a")
-    with pytest.raises((TypeError, ValueError), match="reason must"):
-        locks.force_release("a", reason=wrong)
-    assert lock.owned()
+# release_for(): one process acquires a lock, and another one releases it
+
+ACQUIRE = """
+from django_redislock import locks
+
+def acquire():
+    lock = locks.lock("import", timeout=60, auto_renewal=False)
+    assert lock.acquire()
+    return lock.token
+
+say(acquire())
+hear()
+"""
 
 
-def test_a_failing_receiver_does_not_prevent_a_forced_release(hold):
-    def fail(sender, **about):
-        raise ZeroDivisionError
+def test_a_process_releases_the_lock_of_another_one(forced):
+    with Child(ACQUIRE) as child:
+        token = child.expect("")
+        waiter = start(locks.lock("import").acquire)
+        waiting(locks, "import", 1)
+        assert locks.release_for("import", token) is True
+        assert waiter.result(60)
+        assert asyncio.run(locks.arelease_for("import", token)) is False
+        child.tell()
+        assert child.wait() == 0
+    ended = [each.outcome for each in locks.history("import") if each.holder.pid == child.pid]
+    assert ended == ["released"]
+    assert not forced
+    locks.force_release("import")
 
-    hold("a")
-    with listening(lock_force_released, fail):
-        assert locks.force_release("a") == 1
 
-
-def test_the_default_alias():
-    assert locks.using(None).alias == locks.alias == "default"
-    assert repr(locks.using("x")) == "<LockManager 'x'>"
+def test_a_chosen_token_releases_its_lock():
+    lock = locks.lock("import", timeout=1.5)
+    assert lock.acquire(token="import-42")
+    assert locks.release_for("import", "import") is False
+    assert locks.release_for("import", lock.token, at_least_for=60) is True
+    assert locks.get("import").state == "cooldown"
+    wait_until(lambda: lock.lost)  # by its renewal
+    with pytest.raises(LockLost):
+        lock.assert_held()
+    locks.force_release("import")
