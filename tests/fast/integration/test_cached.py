@@ -9,8 +9,11 @@ import pytest
 from asgiref.sync import iscoroutinefunction
 from django.core.cache import caches
 from django.core.exceptions import ImproperlyConfigured
+from django.http import HttpResponse
+from django.test import RequestFactory
+from prometheus_client import CollectorRegistry
 
-from django_redislock import locks
+from django_redislock import locks, metrics
 from tests.lock_tools import awaiting, start, waiting
 from tests.tools import wait_until
 
@@ -46,11 +49,6 @@ class Shop:
     def named(cls, pk=1):
         return [cls.__name__, pk]
 
-    @staticmethod
-    @locks.cached("double:{number}", timeout=60, cache="values")
-    def double(number):
-        return 2 * number
-
     @locks.cached("triple:{number}", timeout=60, cache="values")
     @staticmethod
     def triple(number):
@@ -66,18 +64,12 @@ def test_the_key_has_the_arguments_of_the_call(values):
     assert rates(day="monday", currency="EUR") == ["EUR", "monday"]
     assert values.get("rates:EUR:today") == ["EUR", "today"]
     values.set("rates:EUR:today", "cached")
+    rates.invalidate("EUR", "monday")
     assert rates("EUR") == "cached"
-    assert rates("E\n") != rates("E\\n")
-    assert rates(None) == rates(None) == values.get("rates:None:today") == [None, "today"]
-
-
-def test_invalidate_deletes_the_value_of_a_call(values):
-    for currency in ("EUR", "USD"):
-        rates(currency)
-        values.set(f"rates:{currency}:today", "outdated")
     rates.invalidate(currency="EUR")
     assert rates("EUR") == ["EUR", "today"]
-    assert rates("USD") == "outdated"
+    assert rates("E\n") != rates("E\\n")
+    assert rates(None) == rates(None) == values.get("rates:None:today") == [None, "today"]
 
 
 def test_a_value_that_was_begun_before_invalidate_is_not_stored(values):
@@ -139,9 +131,6 @@ def test_methods_can_be_cached_and_invalidated(values):
     assert shop.best(5) == 3
     Shop.best.invalidate(shop, limit=5)
     assert Shop.best(shop, 5) == 4
-
-
-def test_class_methods_can_be_cached_and_invalidated(values):
     assert Shop.named(3) == Shop(1).named(pk=3) == ["Shop", 3]
     assert Branch.named() == ["Branch", 1]
     values.set("Shop:3", "outdated")
@@ -151,10 +140,6 @@ def test_class_methods_can_be_cached_and_invalidated(values):
     assert Branch.named() == "outdated"
     Branch(1).named.invalidate()
     assert Branch.named() == ["Branch", 1]
-
-
-def test_static_methods_can_be_cached_and_invalidated(values):
-    assert Shop.double(4) == Shop(1).double(4) == 8
     assert Shop.triple(2) == Shop(1).triple(2) == values.get("triple:2") == 6
     Shop(1).triple.invalidate(2)
     assert values.get("triple:2") is None
@@ -188,10 +173,6 @@ def test_it_looks_like_the_function(values):
     assert pickle.loads(pickle.dumps(Shop(1).best))(7) == 1  # noqa: S301  our own
 
 
-def no_arguments():
-    return 1
-
-
 def generate(currency):
     yield currency
 
@@ -217,11 +198,6 @@ def test_bad_input_is_found_where_the_function_is_defined(function, key, options
         locks.cached(key, **{"timeout": 60} | options)(function)
 
 
-def test_a_function_without_parameters_needs_no_field(values):
-    assert locks.cached("one", timeout=60, cache="values")(no_arguments)() == 1
-    assert values.get("one") == 1
-
-
 @pytest.mark.parametrize("key", ["total:{shop.pk}", "total:{shop.pk!r}", "total:{order[shop]}"])
 def test_an_attribute_or_item_that_is_none_is_refused(values, key):
     @locks.cached(key, timeout=60, cache="values")
@@ -233,9 +209,25 @@ def test_an_attribute_or_item_that_is_none_is_refused(values, key):
     with pytest.raises(ValueError, match="is None"):
         total.invalidate(Shop(None), {"shop": None})
     assert total(Shop(1), {"shop": 1}) == 1
-
-
-def test_a_key_function_must_return_a_str(values):
     broken = locks.cached(lambda currency: None, timeout=60, cache="values")(str.upper)
     with pytest.raises(TypeError, match="key must be a str, not None"):
         broken("EUR")
+
+
+# Metrics
+
+
+@locks.guard("pay:{pk}")
+def pay(request, pk):
+    return HttpResponse()
+
+
+def test_the_number_of_series_does_not_grow_with_the_keys():
+    registry = CollectorRegistry()
+    metrics.install(registry=registry, using=[])
+    numbers_of_series = set()
+    for number in range(10):
+        rates(number)
+        pay(RequestFactory().get("/"), number)
+        numbers_of_series.add(sum(len(family.samples) for family in registry.collect()))
+    assert len(numbers_of_series) == 1
