@@ -4,6 +4,7 @@ import asyncio
 import math
 from datetime import timedelta
 from decimal import Decimal
+from functools import partial
 
 import pytest
 from django.core.exceptions import ImproperlyConfigured
@@ -49,6 +50,7 @@ USES = {
     ],
     "using": [lambda aliases: locks.quorum("a", aliases)],
     "using_db": [lambda alias: locks.atomic("a", using_db=alias)],
+    "release_on_commit": [lambda alias: locks.lock("a", release_on_commit=alias)],
     "kind": [lambda kind: locks.active(kind=kind), lambda kind: locks.aactive(kind=kind)],
     "pattern": [locks.page, locks.active, locks.aactive],
     "start": [lambda start: locks.page(start=start, stop=2)],
@@ -78,7 +80,6 @@ BAD = [
     ("timeout", math.nan, ValueError, "nan"),
     ("timeout", 10**400, ValueError, "1000"),
     ("timeout", timedelta(milliseconds=9), ValueError, "microseconds=9000"),
-    ("timeout", timedelta.max, ValueError, "999999999"),
     ("timeout", "30", TypeError, "'30'"),
     ("timeout", True, TypeError, "True"),
     ("timeout", Decimal(30), TypeError, "Decimal"),
@@ -116,6 +117,8 @@ BAD = [
     ("on_lost", coroutine, TypeError, "async"),
     ("using_db", "nowhere", ValueError, "'nowhere'"),
     ("using_db", True, TypeError, "got True"),
+    ("release_on_commit", "nosuch", ValueError, "'nosuch'"),
+    *(("release_on_commit", each, TypeError, "") for each in (None, ["default"])),
     ("kind", "foo", ValueError, "must be one of .*, got 'foo'"),
     ("pattern", b"a*", TypeError, "a"),
     ("start", 3, ValueError, "from 0 to stop=2, got 3"),
@@ -123,6 +126,18 @@ BAD = [
     ("stop", 10**18, ValueError, "got 10"),
     *(("metadata", each, TypeError, "") for each in ([1], "text", {1: "a"}, {"a": object()})),
     *(("metadata", {"a": each}, ValueError, "") for each in (math.nan, "x" * 5000, nested(50))),
+]
+
+
+DIGITS = 10**5000
+"""Python refuses to convert it to text."""
+
+NOT_BLOCKING = [
+    lambda: locks.lock("a", blocking=False, blocking_timeout=timedelta(seconds=3)),
+    lambda: locks.atomic("a", blocking=False, blocking_timeout=0),
+    lambda: locks.lock("a").acquire(blocking=False, blocking_timeout=3),
+    lambda: locks.lock("a", blocking=False).acquire(blocking_timeout=3),
+    lambda: asyncio.run(locks.lock("a").aacquire(blocking=False, blocking_timeout=0)),
 ]
 
 
@@ -143,47 +158,21 @@ def test_a_bad_value_is_refused_by_name_and_value(argument, value, error, text):
         caught.match(text)
 
 
-def test_blocking_timeout_without_blocking():
-    lock = locks.lock("a")
-    uses = [
-        lambda: locks.lock("a", blocking=False, blocking_timeout=timedelta(seconds=3)),
-        lambda: locks.atomic("a", blocking=False, blocking_timeout=0),
-        lambda: lock.acquire(blocking=False, blocking_timeout=3),
-        lambda: locks.lock("a", blocking=False).acquire(blocking_timeout=3),
-        lambda: asyncio.run(lock.aacquire(blocking=False, blocking_timeout=0)),
-    ]
-    for use in uses:
-        with pytest.raises(ValueError, match=r"blocking_timeout=[03] .* blocking=False"):
-            use()
-
-
-@pytest.mark.parametrize(
-    ("method", "arguments"),
-    [
-        ("lock", ["a"]),
-        ("read_lock", ["a"]),
-        ("write_lock", ["a"]),
-        ("semaphore", ["a", 3]),
-        ("lock_many", [["a", "b"]]),
-        ("quorum", ["a", ["default", "other", "third"]]),
-        ("atomic", ["a"]),
-    ],
-)
-def test_unknown_options_are_named(method, arguments):
-    with pytest.raises(TypeError, match=r"\(\) got an unexpected keyword argument 'foo'$"):
-        getattr(locks, method)(*arguments, foo=1)
-
-
-def test_unknown_options_of_lock_classes():
-    for lock_class in (Lock, AsyncLock):
-        message = rf"^{lock_class.__name__}\(\) got an unexpected keyword argument 'foo'$"
-        with pytest.raises(TypeError, match=message):
-            lock_class(None, "a", foo=1)
+UNKNOWN = "got an unexpected keyword argument 'foo'$"
 
 
 @pytest.mark.parametrize(
     ("misuse", "error", "says"),
     [
+        (lambda: locks.lock("a", foo=1), TypeError, UNKNOWN),
+        (lambda: locks.semaphore("a", 3, foo=1), TypeError, UNKNOWN),
+        (lambda: locks.lock_many(["a", "b"], foo=1), TypeError, UNKNOWN),
+        (lambda: locks.quorum("a", ["default", "other", "third"], foo=1), TypeError, UNKNOWN),
+        (lambda: locks.atomic("a", foo=1), TypeError, UNKNOWN),
+        *((partial(each, None, "a", foo=1), TypeError, UNKNOWN) for each in (Lock, AsyncLock)),
+        *((use, ValueError, r"blocking_timeout=[03] .* blocking=False") for use in NOT_BLOCKING),
+        (lambda: locks.lock("a", metadata={"a" * 10**6: object()}), ValueError, "metadata"),
+        (lambda: locks.lock("a", metadata={"a": DIGITS}), ValueError, "metadata"),
         (lambda: locks.lock("a", 30), TypeError, "positional"),
         (lambda: locks.force_release("a", 5), TypeError, "token"),
         (lambda: locks.history(limit=0), ValueError, "limit"),
@@ -195,17 +184,13 @@ def test_unknown_options_of_lock_classes():
     ],
 )
 def test_an_error_names_the_wrong_argument(misuse, error, says):
-    with pytest.raises(error, match=says):
+    with pytest.raises(error, match=says) as caught:
         misuse()
-
-
-HUGE = "x" * 1_000_000
-DIGITS = 10**5000
-"""Python refuses to convert it to text."""
+    assert len(str(caught.value)) < 2500
 
 
 @pytest.mark.parametrize(
-    "value", [HUGE.encode(), list(range(1_000_000)), -DIGITS], ids=["bytes", "list", "int"]
+    "value", [b"x" * 1_000_000, list(range(1_000_000)), -DIGITS], ids=["bytes", "list", "int"]
 )
 @pytest.mark.parametrize("argument", USES)
 def test_the_error_about_a_huge_value_is_short(argument, value):
@@ -217,12 +202,5 @@ def test_the_error_about_a_huge_value_is_short(argument, value):
         assert len(str(caught.value)) < 2500
 
 
-@pytest.mark.parametrize("metadata", [{HUGE: object()}, {"a": DIGITS}], ids=["key", "number"])
-def test_the_error_about_huge_metadata_is_short(metadata):
-    with pytest.raises((TypeError, ValueError), match="metadata") as caught:
-        locks.lock("a", metadata=metadata)
-    assert len(str(caught.value)) < 2500
-
-
 def test_a_pattern_that_is_longer_than_any_name_matches_nothing():
-    assert locks.page(HUGE).total == 0
+    assert locks.page("x" * 1_000_000).total == 0

@@ -46,19 +46,6 @@ class Payments(ViewSet):
         return Response({"paid": pk})
 
 
-class Fails(APIView):
-    error: Exception | None = None
-
-    def post(self, request):
-        raise self.error
-
-
-class WithLock(APIView):
-    def post(self, request):
-        with locks.lock("inner", timeout=9, blocking=False):
-            return Response({"paid": 1})
-
-
 @pytest.mark.parametrize(
     "view",
     [pay, guarded_outside, Payments.as_view({"post": "update"})],
@@ -85,29 +72,27 @@ def test_a_guard_of_a_handler_comes_after_authentication(django_user_model):
         assert response["Retry-After"] == "2"
 
 
-@pytest.fixture
-def handler():
-    name = "django_redislock.drf.exception_handler"
-    with override_settings(REST_FRAMEWORK={"EXCEPTION_HANDLER": name}):
-        yield
+@override_settings(REST_FRAMEWORK={"EXCEPTION_HANDLER": "django_redislock.drf.exception_handler"})
+def test_the_handler_answers_refusals_and_leaves_other_exceptions_to_the_framework():
+    def respond(work):
+        @api_view(["POST"])
+        def view(request):
+            work()
 
+        return view(requests.post("/"))
 
-@pytest.mark.usefixtures("handler")
-def test_the_handler_answers_a_lock_that_was_not_acquired():
-    assert WithLock.as_view()(requests.post("/")).status_code == 200
+    def fail(error):
+        raise error
+
     with held_elsewhere(locks.lock("inner", timeout=9)):
-        response = WithLock.as_view()(requests.post("/"))
+        response = respond(locks.lock("inner", timeout=9, blocking=False).__enter__)
     assert response.status_code == 409
     assert response.data == {"detail": "This request is already being processed. Try again later."}
     assert 5 <= int(response["Retry-After"]) <= 9
-
-
-@pytest.mark.usefixtures("handler")
-def test_the_handler_answers_conflicts_and_leaves_other_exceptions_to_the_framework():
-    response = Fails.as_view(error=AlreadyRunning("sync", expires_in=3600))(requests.post("/"))
+    response = respond(lambda: fail(AlreadyRunning("sync", expires_in=3600)))
     assert (response.status_code, response["Retry-After"]) == (409, "60")
     assert "sync" not in str(response.data)
-    assert Fails.as_view(error=NotFound())(requests.post("/")).status_code == 404
+    assert respond(lambda: fail(NotFound())).status_code == 404
     # The work is done, so this is no refusal.
     with pytest.raises(LockLost):
-        Fails.as_view(error=LockLost("lost", lock_name="inner"))(requests.post("/"))
+        respond(lambda: fail(LockLost("lost", lock_name="inner")))
