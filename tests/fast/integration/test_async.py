@@ -18,7 +18,6 @@ from tests.lock_tools import (
     arenewed,
     awaiting,
     cut_connections,
-    free,
     held_by_another_task,
     lease_of,
     listening,
@@ -147,12 +146,6 @@ async def test_the_lock_of_an_ended_task_is_not_renewed(manager, way):
     await afree(manager, "a")
 
 
-def test_the_lock_of_a_finished_loop_expires(manager):
-    lock = manager.lock("a", timeout=0.6)
-    assert asyncio.run(lock.aacquire())
-    free(manager, "a")
-
-
 async def test_a_sync_acquisition_of_a_task_can_be_released_either_way(manager):
     lock = manager.lock("a", timeout=1.5)
     assert lock.acquire()
@@ -185,21 +178,6 @@ async def test_a_sync_acquisition_that_would_block_the_event_loop_raises(waits, 
         assert locks.count() == 1
         assert lock.acquire(blocking=False) is False
         assert await asyncio.to_thread(lock.acquire, blocking_timeout=0.01) is False
-
-
-async def test_a_callback_of_the_event_loop_can_acquire_but_not_wait():
-    done = asyncio.get_running_loop().create_future()
-
-    def call():
-        with locks.lock("b"), locks.semaphore("c", 1), locks.lock_many(["d", "e"]):
-            done.set_result(locks.count())
-        with pytest.raises(SynchronousOnlyOperation):
-            locks.lock("a").acquire()
-
-    async with held_by_another_task(locks.lock("a")), asyncio.timeout(60):
-        asyncio.get_running_loop().call_soon(call)
-        assert await done == 5
-        assert await locks.acount() == 1
 
 
 def test_an_event_loop_may_be_blocked_if_django_allows_it(monkeypatch, hold):

@@ -21,7 +21,6 @@ from django_redislock.engine import protocol
 from django_redislock.signals import lock_acquired, lock_refused
 from django_redislock.testing import held_elsewhere, lose
 from tests.lock_tools import (
-    awaiting,
     hanging,
     interrupt_at,
     listening,
@@ -438,23 +437,6 @@ def test_an_error_that_is_no_outage_is_raised(values, own_locks, own_redis):
 
 
 # Async code
-
-
-async def test_a_cancelled_computation_is_taken_over_by_a_waiter(values):
-    began = asyncio.Event()
-
-    async def hang():
-        began.set()
-        await asyncio.Event().wait()
-
-    first = asyncio.create_task(aget(hang))
-    await began.wait()
-    second = asyncio.create_task(aget(lambda: "computed"))
-    await awaiting(locks, LOCK, 1)
-    first.cancel()
-    assert await second == "computed"
-    with pytest.raises(asyncio.CancelledError):
-        await first
 
 
 async def test_coroutines_behind_a_cancelled_waiter_go_on_waiting(values, arrived):

@@ -13,7 +13,6 @@ import redis
 import redis.asyncio
 
 from django_redislock import AsyncLock, Lock, LockError, LockLost, LockNotOwnedError, locks
-from django_redislock.engine import queries
 from django_redislock.engine.runners import run
 from django_redislock.lock_types import base
 from tests.lock_tools import hold_of, start
@@ -107,24 +106,6 @@ def test_blocking_timeout_is_ignored_without_blocking_as_in_redis_py(client, loc
         assert not other.acquire(blocking_timeout=30)
         assert not lock_class(client, "a").acquire(blocking=False, blocking_timeout=30)
         assert time.monotonic() - began < 10
-
-
-def test_waiters_do_not_block_the_holder_on_a_single_connection():
-    client = redis.Redis.from_url(os.environ["REDIS_URL"], single_connection_client=True)
-
-    def use():
-        with Lock(client, "a", timeout=1.5):
-            return True
-
-    with client:
-        with Lock(client, "a", timeout=1.5) as lock:
-            users = [start(use) for _ in range(6)]
-            server = lock._server()
-            wait_until(lambda: run(client, queries.get(server.keys, "a")).waiters == 6)
-            before = hold_of(lock).deadline
-            wait_until(lambda: hold_of(lock).deadline > before)
-            assert not lock.lost
-        assert all(user.result(60) for user in users)
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "latin-1"])

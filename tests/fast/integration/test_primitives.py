@@ -83,21 +83,6 @@ def test_a_lock_released_early_stays_held_during_its_cooldown():
     assert (began - acquired).total_seconds() >= 1
 
 
-async def test_a_generator_may_be_closed_after_the_end_of_its_task():
-    async def read():
-        async with locks.lock("a"):
-            yield
-
-    async def begin(generator):
-        await anext(generator)
-
-    generator = read()
-    await asyncio.create_task(begin(generator))
-    assert await locks.aget("a")
-    await asyncio.create_task(generator.aclose())
-    assert await locks.aget("a") is None
-
-
 # Several locks, all or none
 
 NAMES = ["b", "a", "c", "b"]

@@ -165,22 +165,6 @@ def cluster_away(five, settings):
     settings.REDISLOCK_PREFIX = "of the cluster"  # makes a new server object
 
 
-async def test_it_works_without_an_unreachable_cluster_as_first_server(five, cluster_away):
-    lock = quorum(using=WITH_A_CLUSTER)
-    async with lock:
-        assert await lock.aowned()
-        assert await lock.alocked()
-        assert await lock.aextend(1) is True
-    with lock:
-        assert lock.owned()
-        assert lock.locked()
-        assert lock.extend(1) is True
-        assert not quorum(using=WITH_A_CLUSTER, blocking=False).acquire()
-    five.kill(1)
-    with pytest.raises(ConnectionError, match="needs 2 of 3 servers, but 2 failed"):
-        await lock.aacquire()
-
-
 def test_wrong_settings_do_not_count_as_an_unreachable_server(cluster_away, settings):
     with pytest.raises(ImproperlyConfigured, match="'nowhere'"):
         quorum(using=["q0", "nowhere", "q2"]).acquire()

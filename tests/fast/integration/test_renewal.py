@@ -6,9 +6,7 @@ import sys
 import threading
 import time
 import weakref
-from contextlib import suppress
 from functools import partial
-from itertools import count
 
 import pytest
 import redis
@@ -28,7 +26,6 @@ from tests.lock_tools import (
     commands,
     cut_connections,
     hanging,
-    interrupt_at,
     lease_of,
     listening,
     renewed,
@@ -443,19 +440,6 @@ def test_a_renewer_that_is_woken_as_it_ends_continues(own_locks, monkeypatch):
     known = weakref.ref(book)
     del book
     wait_until(lambda: known() is None)  # its thread may still be ending
-
-
-def test_an_interrupt_while_it_is_woken_does_not_stop_the_renewer(own_locks):
-    with own_locks.lock("a", timeout=1.5):
-        book = thread_renewer(own_locks._server())
-        for step in count(1):
-            waking = interrupt_at(step, renewer.ThreadRenewer.wake.__code__)
-            with suppress(KeyboardInterrupt), waking as struck:
-                book.wake()
-            renewed(own_locks, "a")
-            if not struck:
-                break
-        assert step > 2
 
 
 def test_a_grant_survives_a_short_outage(proxied, caplog):

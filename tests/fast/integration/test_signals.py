@@ -3,8 +3,6 @@
 import asyncio
 import contextlib
 import random
-import signal
-import threading
 import time
 from collections import defaultdict
 from functools import partial
@@ -137,26 +135,6 @@ def test_a_wait_that_ends_with_an_error_sends_failed(own_locks, own_server, hear
     with pytest.raises(ConnectionError):
         holder.release()
     assert heard.by_acquisition() == [["acquired", "released"], ["waiting", "failed"]]
-
-
-def test_an_interrupted_wait_sends_failed_and_leaves_nothing(heard):
-    def interrupt():
-        wait_until(lambda: "waiting" in heard.names)
-        signal.pthread_kill(main, signal.SIGUSR1)
-
-    assert start(locks.lock("a").acquire).result(60)
-    main, before = threading.get_ident(), signal.signal(signal.SIGUSR1, signal.default_int_handler)
-    try:
-        interrupted = start(interrupt)
-        with pytest.raises(KeyboardInterrupt):
-            locks.lock("a").acquire()
-        interrupted.result(60)
-    finally:
-        signal.signal(signal.SIGUSR1, before)
-    assert heard.names == ["acquired", "waiting", "failed"]
-    assert isinstance(heard.facts[-1]["error"], KeyboardInterrupt)
-    assert locks.get("a").waiters == 0
-    locks.force_release("a")
 
 
 # Failing receivers

@@ -11,7 +11,7 @@ import pytest
 import redis
 from redis.exceptions import ResponseError, TimeoutError
 
-from django_redislock import AsyncLock, Lock, LockLost, locks
+from django_redislock import AsyncLock, LockLost, locks
 from django_redislock.engine import inbox
 from django_redislock.lock_types import Mutex
 from django_redislock.lua import RELEASE
@@ -159,16 +159,6 @@ def test_a_signal_handler_waits_in_the_thread_that_reads():
     finally:
         signal.signal(signal.SIGALRM, before)
         locks.force_release("b")
-
-
-def test_clients_with_the_same_pool_take_turns_to_read(own_server, own_redis):
-    pool = redis.ConnectionPool.from_url(own_server.url)
-    for _ in range(2):
-        client = redis.Redis(connection_pool=pool)
-        with Lock(client, "a"):
-            assert not Lock(client, "a", blocking_timeout=0.1).acquire()
-    assert len(own_redis.client_list()) <= 4
-    pool.disconnect()
 
 
 @pytest.mark.parametrize("single", [True, False])
