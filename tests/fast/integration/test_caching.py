@@ -164,6 +164,7 @@ def test_one_computes_and_the_others_get_its_value_at_the_same_time(values, arri
     slow.may_end.set()
     assert all(each.result() for each in readers)  # they keep the lock
     assert [each.result() for each in callers] == [1] * 10
+    locks.force_release(LOCK)
 
 
 def test_an_exception_reaches_its_caller_and_one_waiter_computes_for_the_others(values, arrived):
@@ -251,15 +252,7 @@ def test_a_waiter_computes_after_the_computing_process_has_died(values):
 
 
 async def test_a_computation_that_asks_for_its_own_value_is_an_error(values):
-    async def compute():
-        return await sync_to_async(get)(refuse)
-
-    with pytest.raises(LockError, match="'rates' asks for its own value"):
-        await aget(compute)
-    assert await aget(lambda: 1) == 1
-
-
-async def test_a_task_that_outlives_the_computation_can_ask_for_the_value(values):
+    """A task that outlives the computation can ask for it."""
     tasks = []
     computed = asyncio.Event()
 
@@ -275,6 +268,9 @@ async def test_a_task_that_outlives_the_computation_can_ask_for_the_value(values
     assert await aget(compute) == "computed"
     computed.set()
     assert await tasks[0] == "later"
+    values.delete("rates")
+    with pytest.raises(LockError, match="'rates' asks for its own value"):
+        await aget(lambda: sync_to_async(get)(refuse))
 
 
 # An expired value
@@ -291,7 +287,11 @@ def moving_time(monkeypatch):
 
 def test_a_stale_value_is_returned_while_one_caller_refreshes_it(values, moving_time):
     assert get(lambda: "old", 10, stale=60) == "old"
+    moving_time[0] = 9
+    assert get(refuse, 10) == "old"
     moving_time[0] = 11
+    with pytest.raises(ZeroDivisionError):
+        get(raising(ZeroDivisionError), 10, stale=60)
     slow = Slow()
     refreshing = start(lambda: get(slow, 10, stale=60))
     assert slow.began.wait(60)
@@ -300,28 +300,12 @@ def test_a_stale_value_is_returned_while_one_caller_refreshes_it(values, moving_
     waiting(locks, LOCK, 1)
     slow.may_end.set()
     assert without_stale.result() == refreshing.result() == get(refuse, 10, stale=60) == 1
-
-
-@pytest.mark.parametrize(
-    ("timeout", "stale", "kept_at", "gone_at"),
-    [(10, 60, 9, 71), (0.5, 0, 0, 0.6), (None, 0, 1e9, None)],
-)
-def test_a_value_expires_at_its_time(values, moving_time, timeout, stale, kept_at, gone_at):
-    get(lambda: "old", timeout, stale=stale)
-    moving_time[0] = kept_at
-    assert get(refuse, timeout) == "old"
-    if gone_at:
-        moving_time[0] = gone_at
-        assert get(lambda: "new", timeout, stale=stale) == "new"
-
-
-def test_an_exception_while_refreshing_keeps_the_stale_value(values, moving_time):
-    get(lambda: "old", 10, stale=60)
-    moving_time[0] = 11
-    with pytest.raises(ZeroDivisionError):
-        get(raising(ZeroDivisionError), 10, stale=60)
-    with held_elsewhere(locks.write_lock(LOCK)):
-        assert get(refuse, 10, stale=60) == "old"
+    moving_time[0] += 71
+    assert get(lambda: "new", 0.5) == "new"
+    moving_time[0] += 0.6
+    assert get(lambda: "newer", None) == "newer"
+    moving_time[0] += 1e9
+    assert get(refuse) == "newer"
 
 
 # The lock is lost, and Redis is away
@@ -384,52 +368,38 @@ def test_waiters_compute_if_redis_goes_away(values, own_locks, own_server, of_lo
     assert sorted(each.result() for each in callers) == [1, 2, 3]
 
 
-@pytest.fixture
-def hang(own_server):
-    """Make the server hang for the rest of the test."""
-    with ExitStack() as stack:
-        yield lambda: stack.enter_context(hanging(own_server))
-
-
-@pytest.mark.parametrize("alias", ["values", "own"])
-@pytest.mark.parametrize("when", ["before", "during"])
+@pytest.mark.parametrize(
+    ("method", "stale", "alias", "when", "expected"),
+    [
+        ("get_or_set", 0, "values", "before", "new"),
+        ("get_or_set", 0, "own", "before", "new"),
+        ("get_or_set", 0, "own", "during", "new"),
+        ("get_or_set", 60, "values", "before", "old"),
+        ("aget_or_set", 60, "values", "during", "new"),
+    ],
+)
 def test_a_redis_that_hangs_delays_a_value_for_a_bounded_time(
-    values, alias_on, own_server, hang, alias, when
+    values, alias_on, own_server, moving_time, monkeypatch, method, stale, alias, when, expected
 ):
-    own_locks = alias_on(own_server.url, socket_timeout=1)
+    if stale:  # without the stale value, it would wait for a reply for a minute
+        monkeypatch.setattr(protocol, "REPLY_TIMEOUT_SECONDS", 60)
+    own_locks = alias_on(own_server.url, socket_timeout=60 if stale else 1)
+    own_locks.get_or_set("rates", lambda: "old", 10, cache=alias, stale=stale)
+    moving_time[0] = 11
+    if not stale:
+        caches[alias].delete("rates")
 
     def compute():
         if when == "during":
-            hang()
-        return "computed"
-
-    if when == "before":
-        hang()
-    with within(30):
-        assert own_locks.get_or_set("rates", compute, 60, cache=alias) == "computed"
-
-
-@pytest.mark.parametrize("method", ["get_or_set", "aget_or_set"])
-@pytest.mark.parametrize(("when", "expected"), [("before", "old"), ("during", "new")])
-def test_a_redis_that_hangs_hardly_delays_a_caller_with_a_stale_value(
-    values, alias_on, own_server, moving_time, monkeypatch, hang, method, when, expected
-):
-    """Without a stale value, it would wait for a reply for a minute."""
-    monkeypatch.setattr(protocol, "REPLY_TIMEOUT_SECONDS", 60)
-    own_locks = alias_on(own_server.url, socket_timeout=60)
-    own_locks.get_or_set("rates", lambda: "old", 10, cache="values", stale=60)
-    moving_time[0] = 11
-
-    def compute():
-        hang()
+            stack.enter_context(hanging(own_server))
         return "new"
 
     ask = getattr(own_locks, method)
     ask = async_to_sync(ask) if method == "aget_or_set" else ask
-    if when == "before":
-        hang()
-    with within(30):
-        assert ask("rates", compute, 10, cache="values", stale=60) == expected
+    with ExitStack() as stack, within(30):
+        if when == "before":
+            stack.enter_context(hanging(own_server))
+        assert ask("rates", compute, 10, cache=alias, stale=stale) == expected
 
 
 def test_an_error_that_is_no_outage_is_raised(values, own_locks, own_redis):
@@ -499,23 +469,16 @@ def test_memcached_can_store_the_values(in_memcached, stale):
     assert compute() == compute() == 2
     assert get(lambda: None, stale=stale) is None
     assert get(refuse, stale=stale) is None
+    large = "x" * 2_000_000
+    assert get(lambda: large, version=2, stale=stale) == large
 
-
-def test_without_memcached_the_value_is_computed(in_memcached):
-    def compute():
+    def kill():
         in_memcached.kill()
         return "computed"
 
-    assert get(compute) == "computed"
+    assert get(kill, version=2) == "computed"
     for number in range(5):  # the client tries again, and then takes the server for dead
         assert get(lambda: number) == number  # noqa: B023
-
-
-def test_a_value_that_is_too_large_for_memcached_is_returned(in_memcached):
-    large = "x" * 2_000_000
-    assert get(lambda: large) == large
-    assert get(lambda: "small") == "small"
-    assert get(refuse) == "small"
 
 
 # A cache in the memory of each process

@@ -126,16 +126,6 @@ async def test_aclose_in_another_task_ends_the_loop():
     assert await anext(terms, None) is None
 
 
-def test_a_candidate_that_is_closed_does_not_lead():
-    terms = locks.leader("poller")
-    with locks.lock("poller"):
-        standing = start(next, terms, None)
-        waiting(locks, "poller", 1)
-        terms.close()
-    assert standing.result(SECONDS) is None
-    assert locks.get("poller") is None
-
-
 def test_a_leader_that_stands_again_goes_to_the_end_of_the_queue():
     order = []
     terms = locks.leader("poller")
@@ -151,24 +141,33 @@ def test_a_leader_that_stands_again_goes_to_the_end_of_the_queue():
         each.result(60)
 
 
-def test_a_term_can_end_itself_by_release():
+def test_a_candidate_that_is_closed_does_not_lead():
     terms = locks.leader("poller")
+    with locks.lock("poller"):
+        standing = start(next, terms, None)
+        waiting(locks, "poller", 1)
+        [candidate] = locks.queue("poller")
+        assert candidate.metadata == {"role": "leader"}
+        terms.close()
+        limited = locks.leader("poller", blocking_timeout=0.1)
+        with pytest.raises(LockNotAcquired, match=r"within 0.1 s: held by"):
+            start(next, limited).result(SECONDS)
+    assert standing.result(SECONDS) is None
+    assert locks.get("poller") is None
+
+
+def test_wait_returns_early_when_the_term_ends():
+    heard = []
+    terms = locks.leader("poller", timeout=1.5, on_lost=heard.append, metadata={"site": 7})
     term = next(terms)
+    assert locks.get("poller").metadata == {"role": "leader", "site": 7}
+    for wrong in (-1, float("nan"), "5", None):
+        with pytest.raises((TypeError, ValueError), match="seconds"):
+            term.wait(wrong)
     began = time.monotonic()
     assert term.wait(0.1) is False
     assert time.monotonic() - began >= 0.1
     assert not term.lost
-    term.release()
-    assert term.lost
-    assert term.wait(SECONDS) is True  # at once
-    assert next(terms).fence_token
-    terms.close()
-
-
-def test_wait_returns_early_when_the_leader_is_deposed():
-    heard = []
-    terms = locks.leader("poller", timeout=1.5, on_lost=heard.append)
-    term = next(terms)
     locks.force_release("poller")
     with within(20):
         assert term.wait(SECONDS) is True
@@ -177,8 +176,15 @@ def test_wait_returns_early_when_the_leader_is_deposed():
     again = next(terms)
     assert again.wait(0) is False
     assert again is not term
+    again.release()
+    assert again.lost
+    assert again.wait(SECONDS) is True  # at once
+    copied = copy.copy(next(terms))
     terms.close()
     assert heard == [term]
+    for each in copied, pickle.loads(pickle.dumps(copied)):  # noqa: S301  our own
+        with each:
+            assert (each.timeout, each.wait(0)) == (1.5, False)
 
 
 async def test_wait_returns_early_in_async_code():
@@ -196,38 +202,15 @@ async def test_wait_returns_early_in_async_code():
     await terms.aclose()
 
 
-def test_blocking_timeout_limits_the_wait_for_a_term():
-    terms = locks.leader("poller", blocking_timeout=0.1)
-    refused = pytest.raises(LockNotAcquired, match=r"within 0.1 s: held by")
-    with held_elsewhere("poller"), refused:
-        next(terms)
-
-
-def test_leaders_and_candidates_can_be_recognized():
-    terms = locks.leader("poller", metadata={"site": 7})
-    next(terms)
-    other = start(lead_once, print)
-    waiting(locks, "poller", 1)
-    [candidate] = locks.queue("poller")
-    assert locks.get("poller").metadata == {"role": "leader", "site": 7}
-    assert candidate.metadata == {"role": "leader"}
-    terms.close()
-    other.result(60)
-
-
 # Outages
 
 
-def test_a_wrong_address_is_an_error_at_once(alias_on):
-    away = alias_on("redis://127.0.0.1:1/0")
-    with pytest.raises(ConnectionError):
-        next(away.leader("poller"))
-
-
 @pytest.mark.parametrize("mode", ["sync", "async"])
-def test_a_leader_stands_again_in_an_outage(proxied, caplog, mode):
+def test_a_leader_stands_again_in_an_outage(proxied, caplog, alias_on, mode):
     manager, proxy = proxied
     tokens = []
+    with pytest.raises(ConnectionError):  # a wrong address is an error at once
+        next(alias_on("redis://127.0.0.1:1/0", alias="away").leader("poller"))
 
     def lead():
         for term in manager.leader("poller", timeout=1):
@@ -270,25 +253,6 @@ def test_a_leader_stands_again_in_an_outage(proxied, caplog, mode):
 def test_useless_options_are_refused_before_the_loop(make, options, error, message):
     with pytest.raises(error, match=message):
         make(**{"name": "poller"} | options)
-
-
-@pytest.mark.parametrize("seconds", [-1, float("nan"), "5", None])
-def test_a_wrong_time_to_wait_is_refused(seconds):
-    terms = locks.leader("poller")
-    term = next(terms)
-    with pytest.raises((TypeError, ValueError), match="seconds"):
-        term.wait(seconds)
-    terms.close()
-
-
-def test_a_term_copies_and_pickles_as_a_lock_does():
-    terms = locks.leader("poller", timeout=7)
-    copied = copy.copy(next(terms))
-    again = pickle.loads(pickle.dumps(copied))  # noqa: S301  our own
-    terms.close()
-    for each in copied, again:
-        with each:
-            assert (each.timeout, each.wait(0)) == (7, False)
 
 
 # SIGTERM
