@@ -420,11 +420,13 @@ async def test_coroutines_behind_a_cancelled_waiter_go_on_waiting(values, arrive
     slow = Slow()
     thread = start(get, slow)
     await asyncio.to_thread(slow.began.wait, 60)
+    with pytest.raises(LockNotAcquired):
+        await aget(refuse, blocking_timeout=0.05)  # its turn and its wait are refused
     first = asyncio.create_task(aget(refuse))
-    await asyncio.to_thread(arrived, 1)
+    await asyncio.to_thread(arrived, 3)
     second = asyncio.create_task(aget(refuse))
     third = asyncio.create_task(aget(refuse, blocking_timeout=0.05))
-    await asyncio.to_thread(arrived, 3)
+    await asyncio.to_thread(arrived, 5)
     with pytest.raises(LockNotAcquired, match=r"'rates' was not computed within 0\.05 s"):
         await third
     first.cancel()

@@ -15,7 +15,7 @@ from redis.exceptions import ConnectionError
 
 from django_redislock import LockNotAcquired, locks
 from django_redislock.testing import alose, held_elsewhere
-from tests.lock_tools import start, waiting, within
+from tests.lock_tools import awaiting, start, waiting, within
 from tests.tools import Child, wait_until
 
 SECONDS = 60
@@ -118,10 +118,18 @@ async def test_aclose_in_another_task_ends_the_loop():
             leads.set()
             assert await term.wait(SECONDS)
 
+    async def stand():
+        return await anext(candidate, None)
+
     task = asyncio.create_task(lead())
     await leads.wait()
+    candidate = locks.aleader("poller")
+    standing = asyncio.create_task(stand())
+    await awaiting(locks, "poller", 1)
+    await candidate.aclose()
     await terms.aclose()
     await task
+    assert await standing is None
     assert await locks.aget("poller") is None
     assert await anext(terms, None) is None
 
@@ -237,22 +245,6 @@ def test_a_leader_stands_again_in_an_outage(proxied, caplog, alias_on, mode):
 
 
 # Options
-
-
-@pytest.mark.parametrize("make", [locks.leader, locks.aleader])
-@pytest.mark.parametrize(
-    ("options", "error", "message"),
-    [
-        ({"name": ""}, ValueError, "name must not be empty"),
-        ({"blocking": False}, TypeError, "leader.*'blocking'"),
-        ({"timeout": 0}, ValueError, "timeout .*got 0"),
-        ({"max_hold": 1}, ValueError, "max_hold=1 must be greater than timeout=30"),
-        ({"on_lost": "abort"}, ValueError, "on_lost='abort'"),
-    ],
-)
-def test_useless_options_are_refused_before_the_loop(make, options, error, message):
-    with pytest.raises(error, match=message):
-        make(**{"name": "poller"} | options)
 
 
 # SIGTERM

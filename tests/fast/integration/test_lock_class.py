@@ -152,22 +152,6 @@ def test_raise_on_release_error_can_be_turned_off(client, caplog):
         pass
 
 
-@pytest.mark.parametrize(
-    ("arguments", "error"),
-    [
-        ({"sleep": -1}, ValueError),
-        ({"sleep": "long"}, TypeError),
-        ({"raise_on_release_error": None}, TypeError),
-        ({"thread_local": False, "on_lost": "abort"}, ValueError),
-        ({"thread_local": False, "release_on_commit": True}, ValueError),
-        ({"thread_local": False, "reentrant": True}, ValueError),
-    ],
-)
-def test_an_error_names_the_invalid_argument(client, arguments, error):
-    with pytest.raises(error, match=next(iter(arguments))):
-        Lock(client, "a", **arguments)
-
-
 async def test_a_client_of_the_other_kind_is_refused(client):
     async with async_client() as other:
         for lock_class, wrong in ((Lock, "redis://127"), (AsyncLock, client), (Lock, other)):

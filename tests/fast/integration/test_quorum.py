@@ -9,12 +9,14 @@ from django.core.exceptions import ImproperlyConfigured
 from redis.exceptions import ConnectionError
 
 from django_redislock import LockError, LockLost, LockNotOwnedError, clock, locks
-from django_redislock.engine.runners import _perform
+from django_redislock.engine import protocol
+from django_redislock.engine.runners import _perform, run
 from django_redislock.lock_types import quorum as primitive
 from tests.lock_fixtures import CORE
 from tests.lock_tools import (
     acquisition_of,
     hold_of,
+    lease_of,
     start,
     until,
     waiting,
@@ -90,8 +92,8 @@ def test_it_is_held_at_every_server(five):
 
 
 def test_validity_is_shorter_than_the_lease_and_follows_renewals(five, moving_clock):
-    with quorum(at_least_for=0.1, timeout=0.05, auto_renewal=False) as lock:
-        assert lock.validity <= 0.1 * 0.99 - 0.002, "also during the cooldown"
+    with quorum(at_least_for=0.5, timeout=0.1, auto_renewal=False) as lock:
+        assert lock.validity <= 0.5 * 0.99 - 0.002, "also during the cooldown"
     with quorum(timeout=30) as lock:
         first = lock.validity
         assert 25 < first <= 30 * 0.99 - 0.002
@@ -118,6 +120,10 @@ def test_a_loss_is_reported_once_and_only_without_a_majority(five, moving_clock)
     assert reported == []
     lock.assert_held()
     assert locks.using("q0").force_release("a") == 1
+    lease = lease_of(lock)
+    fence = lease.fence_token
+    assert run(lease.server.client, protocol.raise_fence(lease, fence + 1)) is False
+    assert lease.fence_token == fence
     moving_clock.forward(15)
     rest = at("q2").expires_at, at("q4").expires_at
     for _ in range(2):

@@ -191,13 +191,6 @@ def test_a_forked_child_does_not_release_the_locks_of_its_parent():
         assert parent.expect("held") == "0"
 
 
-async def test_an_async_lock_has_no_transaction():
-    lock = locks.lock("a", release_on_commit=True)
-    for use in (lock.aacquire, lock.arelease):
-        with pytest.raises(TypeError, match="release_on_commit is not supported in async code"):
-            await use()
-
-
 @real
 def test_atomic_holds_the_lock_until_the_outermost_transaction_ends(warnings):
     seen = []
