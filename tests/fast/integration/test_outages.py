@@ -84,24 +84,30 @@ OUTAGES = pytest.mark.parametrize(
 
 
 @OUTAGES
-@pytest.mark.parametrize("limit", [LONG, None], ids=["with a limit", "without"])
-def test_a_waiter_acquires_after_an_outage(
-    own_locks, own_server, own_redis, logged, mode, outage, limit
-):
+def test_waiters_acquire_after_an_outage(own_locks, own_server, own_redis, logged, mode, outage):
+    """One whose time is over raises the last error."""
     holder = own_locks.lock("a", timeout=LONG)
     assert holder.acquire()
-    waiter = start(partial(acquire, mode, own_locks.lock("a", blocking_timeout=limit)))
-    waiting(own_locks, "a", 1)
+    began = time.monotonic()
+    limited, unlimited, impatient = [
+        start(partial(acquire, mode, own_locks.lock("a", blocking_timeout=limit)))
+        for limit in (LONG, None, 2)
+    ]
+    waiting(own_locks, "a", 3)
     with outage(own_server, own_redis):
-        wait_until(lambda: logged() or waiter.done())
-        assert not waiter.done()
+        with pytest.raises((ConnectionError, ResponseError)):
+            impatient.result(60)
+        assert time.monotonic() - began > 1.9
+        assert not limited.done()
+        assert not unlimited.done()
     try:
         holder.release()
     except LockLost:  # the restarted server has lost its data
         assert outage is stopped
-    assert waiter.result(60)
-    [message] = logged()
-    assert message.startswith(f"{EVENT}: name='a' waiters=1 error=")
+    assert limited.result(60)
+    assert unlimited.result(60)
+    assert logged()[0].startswith(f"{EVENT}: name='a' waiters=")
+    free(own_locks, "a")
 
 
 @OUTAGES
@@ -118,24 +124,6 @@ def test_only_a_call_with_a_limit_may_begin_in_an_outage(
         wait_until(lambda: logged() or waiter.done())
     assert waiter.result(60)
     assert len(logged()) == 1
-    free(own_locks, "a")
-
-
-@OUTAGES
-def test_the_last_error_is_raised_when_the_time_is_over(
-    own_locks, own_server, own_redis, mode, outage
-):
-    holder = own_locks.lock("a", timeout=LONG)
-    assert holder.acquire()
-    began = time.monotonic()
-    waiter = start(partial(acquire, mode, own_locks.lock("a", blocking_timeout=1.5)))
-    waiting(own_locks, "a", 1)
-    with outage(own_server, own_redis):
-        with pytest.raises((ConnectionError, ResponseError)):
-            waiter.result(60)
-        assert time.monotonic() - began > 1.4
-    with pytest.raises(LockLost) if outage is stopped else within(60):
-        holder.release()
     free(own_locks, "a")
 
 
@@ -170,10 +158,7 @@ def test_a_right_that_is_withdrawn_is_an_error_at_once(
     free(direct, "a")
 
 
-def test_a_full_server_and_a_wrong_database_are_errors_at_once(alias_on, own_server, own_redis):
-    own_redis.config_set("maxmemory", 1)
-    with within(20), pytest.raises((OutOfMemoryError, ResponseError), match="maxmemory"):
-        alias_on(own_server.url).lock("a", blocking_timeout=LONG).acquire()
+def test_a_wrong_database_is_an_error_at_once(alias_on, own_server):
     wrong = alias_on(own_server.url.replace("/0", "/999"))
     with within(20), pytest.raises((ResponseError, ConnectionError), match=r"(?i)db|database"):
         wrong.lock("a", blocking_timeout=LONG).acquire()
@@ -350,6 +335,8 @@ def test_a_full_server_serves_holders(own_locks, own_redis, moving_clock):
     moving_clock.forward(20)
     assert lock.owned()
     assert lock.extend(10)
+    with within(20), pytest.raises((OutOfMemoryError, ResponseError), match="maxmemory"):
+        own_locks.lock("d", blocking_timeout=LONG).acquire()
     handed_over.release()
     assert waiter.result(60)
     assert own_locks.force_release("c") == 1
