@@ -11,13 +11,7 @@ import pytest
 import redis
 import redis.asyncio
 from redis.crc import key_slot
-from redis.exceptions import (
-    AskError,
-    ConnectionError,
-    MovedError,
-    TimeoutError,
-    TryAgainError,
-)
+from redis.exceptions import AskError, ConnectionError, MovedError, TimeoutError, TryAgainError
 
 from django_redislock import AsyncLock, Lock, locks
 from django_redislock.backends import cluster as nodes_of_cluster

@@ -14,9 +14,8 @@ from django_redislock import locks
 from django_redislock.backends import ClientServer, servers, supports_locks
 from django_redislock.checks import check_server, check_settings
 from tests.lock_fixtures import CORE, DJANGO_REDIS
-from tests.lock_tools import start, waiting, warnings_of_block
+from tests.lock_tools import start, waiting
 from tests.servers import Certificates, Node
-from tests.tools import wait_until
 
 
 def prefixes(client):
@@ -344,23 +343,3 @@ def test_the_renewal_refuses_the_certificate_of_another_host(
 def test_a_project_can_accept_any_host(place, become_another_host, backend, options):
     become_another_host()
     assert place(backend, **options).ping()
-
-
-def test_the_end_of_an_event_loop_closes_its_connections(place, server):
-    own = place()
-
-    def is_reading_the_inbox():
-        return server.client().info("clients")["blocked_clients"]
-
-    async def use():
-        async with own.lock("a"):
-            waiter = asyncio.create_task(own.lock("a").aacquire())
-            await asyncio.to_thread(wait_until, is_reading_the_inbox)
-            waiter.cancel()
-
-    with warnings_of_block() as warned:
-        for _ in range(5):
-            asyncio.run(use())
-            # The server notices a little later that the reader is gone.
-            wait_until(lambda: not is_reading_the_inbox())
-    assert [text for text in warned if "unclosed" in text] == []

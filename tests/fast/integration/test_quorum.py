@@ -13,25 +13,8 @@ from django_redislock.engine import protocol
 from django_redislock.engine.runners import _perform, run
 from django_redislock.lock_types import quorum as primitive
 from tests.lock_fixtures import CORE
-from tests.lock_tools import (
-    acquisition_of,
-    hold_of,
-    lease_of,
-    start,
-    until,
-    waiting,
-    within,
-)
-from tests.quorums import (
-    ALL,
-    BOUND,
-    OTHERWISE,
-    THREE,
-    alone,
-    at,
-    holders,
-    quorum,
-)
+from tests.lock_tools import acquisition_of, hold_of, lease_of, start, until, waiting, within
+from tests.quorums import ALL, BOUND, OTHERWISE, THREE, alone, at, holders, quorum
 from tests.tools import wait_until
 
 pytestmark = pytest.mark.xdist_group("quorum")  # its servers start once
@@ -92,8 +75,10 @@ def test_it_is_held_at_every_server(five):
 
 
 def test_validity_is_shorter_than_the_lease_and_follows_renewals(five, moving_clock):
-    with quorum(at_least_for=0.5, timeout=0.1, auto_renewal=False) as lock:
-        assert lock.validity <= 0.5 * 0.99 - 0.002, "also during the cooldown"
+    with quorum("b", at_least_for=60, auto_renewal=False) as lock:
+        assert 50 < lock.validity <= 60 * 0.99 - 0.002, "also with a cooldown"
+    assert not quorum("b", blocking=False).acquire()
+    assert [locks.using(alias).force_release("b") for alias in ALL] == [1] * 5
     with quorum(timeout=30) as lock:
         first = lock.validity
         assert 25 < first <= 30 * 0.99 - 0.002
