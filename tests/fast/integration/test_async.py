@@ -120,6 +120,10 @@ async def test_the_task_that_calls_aacquire_is_the_holder(manager, wrapper):
     assert await manager.aget("a") is None
     with pytest.raises(LockNotOwnedError):
         await lock.arelease()
+    assert lock.acquire(), "by a sync method"
+    await wrapper(lock.arelease())
+    assert await wrapper(lock.aacquire())
+    lock.release()
 
 
 @pytest.mark.parametrize("way", ["returns", "is cancelled", "is cancelled behind a shield"])
@@ -144,16 +148,6 @@ async def test_the_lock_of_an_ended_task_is_not_renewed(manager, way):
     with pytest.raises(LockNotOwnedError):
         await lock.arelease()
     await afree(manager, "a")
-
-
-async def test_a_sync_acquisition_of_a_task_can_be_released_either_way(manager):
-    lock = manager.lock("a", timeout=1.5)
-    assert lock.acquire()
-    await arenewed(manager, "a")
-    await lock.arelease()
-    assert await lock.aacquire()
-    lock.release()
-    assert await manager.aget("a") is None
 
 
 @pytest.mark.parametrize(
@@ -189,6 +183,25 @@ def test_an_event_loop_may_be_blocked_if_django_allows_it(monkeypatch, hold):
     monkeypatch.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "true")
     hold("a")
     assert asyncio.run(use())
+
+
+async def test_only_a_loss_that_the_renewal_of_the_loop_finds_cancels_a_task(moving_clock):
+    with pytest.raises(LockLost):
+        async with locks.lock("a", on_lost="abort"):
+            await locks.aforce_release("a")
+    lock = locks.lock("a", timeout=30, on_lost="abort")
+    await lock.aacquire()
+    await locks.aforce_release("a")
+    with pytest.raises(LockLost):
+        await lock.aextend(1)
+    assert lock.acquire(), "by a sync method"
+    assert await locks.aforce_release("a") == 1
+    await asyncio.to_thread(moving_clock.forward, 15)
+    assert lock.lost
+    await asyncio.sleep(0.05)  # gives an unwanted cancellation time to arrive
+    assert asyncio.current_task().cancelling() == 0
+    with pytest.raises(LockLost):
+        await lock.arelease()
 
 
 def test_no_event_loop_is_kept_after_its_end():
@@ -253,19 +266,6 @@ def test_a_block_that_ended_before_it_could_be_aborted_raises_too():
         asyncio.run(use())
 
 
-async def test_a_loss_that_the_release_finds_cancels_no_task():
-    with pytest.raises(LockLost):
-        async with locks.lock("a", on_lost="abort"):
-            await locks.aforce_release("a")
-    lock = locks.lock("a", on_lost="abort")
-    await lock.aacquire()
-    await locks.aforce_release("a")
-    with pytest.raises(LockLost):
-        await lock.aextend(1)
-    await asyncio.sleep(0.05)  # gives an unwanted cancellation time to arrive
-    assert asyncio.current_task().cancelling() == 0
-
-
 def test_a_loop_that_was_not_shut_down_is_forgotten_by_the_next():
     server = locks.lock("a")._server()
 
@@ -285,14 +285,3 @@ def test_a_loop_that_was_not_shut_down_is_forgotten_by_the_next():
     asyncio.run(use())
     known = {*server._async_clients, *renewer._loop_renewers}
     assert known.isdisjoint(loops)
-
-
-async def test_a_task_that_acquired_by_a_sync_method_is_not_cancelled(moving_clock):
-    lock = locks.lock("a", timeout=30, blocking=False, on_lost="abort")
-    assert lock.acquire()
-    assert await locks.aforce_release("a") == 1
-    await asyncio.to_thread(moving_clock.forward, 15)
-    assert lock.lost
-    assert asyncio.current_task().cancelling() == 0
-    with pytest.raises(LockLost):
-        lock.release()

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from django_redislock import locks, single_instance
+from django_redislock import AlreadyRunning, LockNotAcquired, locks, single_instance
 from django_redislock.engine import queries
 from tests.lock_tools import start, waiting
 from tests.tools import wait_until
@@ -73,8 +73,13 @@ def test_a_conflict_is_recorded_with_what_the_task_does(on_conflict, outcome):
     def work():
         raise AssertionError("it runs")
 
-    with locks.lock("a"):
-        start(work).exception(10)
+    with locks.lock("a", timeout=30):
+        error = start(work).exception(10)
+    if on_conflict == "raise":
+        assert isinstance(error, LockNotAcquired)
+        assert isinstance(error, AlreadyRunning)
+        assert error.name == "a"
+        assert 0 < error.expires_in <= 30
     assert [event.outcome for event in locks.history("a")] == ["released", outcome]
 
 

@@ -7,14 +7,11 @@ import pytest
 from redis import exceptions
 
 from django_redislock import (
-    AlreadyRunning,
     LockError,
-    LockLost,
     LockNotAcquired,
     locks,
-    single_instance,
 )
-from django_redislock.testing import conflict, held_elsewhere
+from django_redislock.testing import held_elsewhere
 from tests.lock_tools import start, waiting
 
 MAKERS = {
@@ -69,29 +66,14 @@ def test_a_transaction_that_does_not_begin():
         pytest.fail("the block ran")
 
 
-def test_a_call_that_meets_another_instance():
-    @single_instance(unique_on=["pk"], on_conflict="raise", timeout=30)
-    def sync(pk):
-        pytest.fail("the function ran")
-
-    with conflict(sync, 1) as other, pytest.raises(LockNotAcquired) as caught:
-        sync(1)
-    assert isinstance(caught.value, AlreadyRunning)
-    assert (caught.value.name, caught.value.task_id) == (other.name, other.task_id)
-    assert 0 < caught.value.expires_in <= 30
-
-
-def test_a_loss_is_none():
-    with pytest.raises(LockLost) as caught, locks.lock("a"):
-        locks.force_release("a")
-    assert not isinstance(caught.value, LockNotAcquired)
-
-
-@pytest.mark.parametrize("other", [locks.lock("a"), locks.semaphore("a", 2)])
-def test_misuse_is_none(other):
+@pytest.mark.parametrize(
+    "misuse",
+    [locks.lock("a").acquire, locks.semaphore("a", 2).acquire, lambda: locks.force_release("a")],
+)
+def test_misuse_and_a_loss_are_none(misuse):
     """The caller would wait for itself, or uses the name for another lock type."""
-    with locks.lock("a"), pytest.raises(LockError) as caught, other:
-        pytest.fail("the block ran")
+    with pytest.raises(LockError) as caught, locks.lock("a"):
+        misuse()
     assert not isinstance(caught.value, LockNotAcquired)
 
 

@@ -96,17 +96,6 @@ def test_an_acquisition_in_vain_sends_refused(heard, hold):
     assert heard.facts[1]["waited"] < 0.2 <= heard.facts[-1]["waited"]
 
 
-def test_reentry_sends_no_signal_and_the_end_of_the_outer_hold_does(heard):
-    lock, other = locks.lock("a"), locks.lock("a", reentrant=True)
-    assert lock.acquire()
-    assert other.acquire()
-    assert heard.names == ["acquired"]
-    lock.release()
-    assert heard.names == ["acquired", "released"]
-    other.release()
-    assert heard.names == ["acquired", "released"]
-
-
 def test_several_locks_and_servers_send_one_signal(three_servers, heard):
     with locks.lock_many(["b", "a"]):
         pass
