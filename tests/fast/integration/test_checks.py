@@ -137,10 +137,6 @@ def unverified_client():
     return Redis(port=1, ssl=True, ssl_cert_reqs="none", ssl_check_hostname=False)
 
 
-def client_without_tls():
-    return Redis(port=1)
-
-
 def client_of_sentinels():
     options = {"ssl": True, "ssl_check_hostname": False, "socket_connect_timeout": 1}
     sentinels = Sentinel([("127.0.0.1", 1)], sentinel_kwargs=options)
@@ -153,7 +149,6 @@ def client_of_sentinels():
         (unchecked_client, True),
         (checked_client, False),
         (unverified_client, False),
-        (client_without_tls, False),
         (client_of_sentinels, True),
     ],
 )

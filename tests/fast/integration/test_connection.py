@@ -316,6 +316,15 @@ def test_a_client_refuses_the_certificate_of_another_host(
             ask()
 
 
+@pytest.mark.parametrize("backend", [CORE, DJANGO_REDIS])
+@pytest.mark.parametrize(
+    "options", [{"ssl_check_hostname": False}, {"ssl_cert_reqs": "none"}], ids=str
+)
+def test_a_project_can_accept_any_host(place, become_another_host, backend, options):
+    become_another_host()
+    assert place(backend, **options).ping()
+
+
 @pytest.mark.parametrize("colour", ["sync", "async"])
 def test_the_renewal_refuses_the_certificate_of_another_host(
     place, become_another_host, moving_clock, caplog, colour
@@ -334,12 +343,3 @@ def test_the_renewal_refuses_the_certificate_of_another_host(
             become_another_host()
             moving_clock.forward(15)
     assert "ertificate" in caplog.text
-
-
-@pytest.mark.parametrize("backend", [CORE, DJANGO_REDIS])
-@pytest.mark.parametrize(
-    "options", [{"ssl_check_hostname": False}, {"ssl_cert_reqs": "none"}], ids=str
-)
-def test_a_project_can_accept_any_host(place, become_another_host, backend, options):
-    become_another_host()
-    assert place(backend, **options).ping()

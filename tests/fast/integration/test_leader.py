@@ -92,8 +92,16 @@ def test_close_in_another_thread_ends_the_loop():
 
     leading = start(lead)
     assert leads.wait(SECONDS)
+    candidate = locks.leader("poller")
+    standing = start(next, candidate, None)
+    waiting(locks, "poller", 1)
+    assert locks.queue("poller")[0].metadata == {"role": "leader"}
+    with pytest.raises(LockNotAcquired, match=r"within 0.1 s: held by"):
+        next(locks.leader("poller", blocking_timeout=0.1))
+    candidate.close()
     terms.close()
     leading.result(SECONDS)
+    assert standing.result(SECONDS) is None, "a candidate that is closed does not lead"
     assert locks.get("poller") is None
     assert next(terms, None) is None
     terms.close()
@@ -147,21 +155,6 @@ def test_a_leader_that_stands_again_goes_to_the_end_of_the_queue():
     terms.close()
     for each in others:
         each.result(60)
-
-
-def test_a_candidate_that_is_closed_does_not_lead():
-    terms = locks.leader("poller")
-    with locks.lock("poller"):
-        standing = start(next, terms, None)
-        waiting(locks, "poller", 1)
-        [candidate] = locks.queue("poller")
-        assert candidate.metadata == {"role": "leader"}
-        terms.close()
-        limited = locks.leader("poller", blocking_timeout=0.1)
-        with pytest.raises(LockNotAcquired, match=r"within 0.1 s: held by"):
-            start(next, limited).result(SECONDS)
-    assert standing.result(SECONDS) is None
-    assert locks.get("poller") is None
 
 
 def test_wait_returns_early_when_the_term_ends():

@@ -130,14 +130,12 @@ def test_only_a_call_with_a_limit_may_begin_in_an_outage(
 # What does not pass
 
 
-@pytest.mark.parametrize("mode", ["sync", "async"])
 @pytest.mark.parametrize(
-    ("rules", "error"),
+    ("mode", "rules", "error"),
     [
-        (["resetpass", ">changed"], AuthenticationError),
-        (["-evalsha", "-blpop"], NoPermissionError),
+        ("sync", ["resetpass", ">changed"], AuthenticationError),
+        ("async", ["-evalsha", "-blpop"], NoPermissionError),
     ],
-    ids=["password", "commands"],
 )
 def test_a_right_that_is_withdrawn_is_an_error_at_once(
     alias_on, own_server, own_redis, mode, rules, error

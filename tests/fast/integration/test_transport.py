@@ -248,17 +248,13 @@ def connected(own_redis):
     return len(own_redis.client_list()) - 1
 
 
-def all_blocked(own_redis):
-    return own_redis.info("clients")["blocked_clients"] == 2
-
-
 def test_a_holder_renews_and_releases_with_an_exhausted_pool(own_server, own_redis, moving_clock):
     pool = redis.BlockingConnectionPool.from_url(own_server.url, max_connections=2, timeout=0.5)
     with redis.Redis(connection_pool=pool) as client:
         lock = Lock(client, "a", timeout=30)
         assert lock.acquire()
         users = [start(client.blpop, ["busy"], 60) for _ in range(2)]
-        wait_until(lambda: all_blocked(own_redis))
+        wait_until(lambda: own_redis.info("clients")["blocked_clients"] == 2)
         for _ in range(3):
             moving_clock.forward(15)
         assert not lock.lost
@@ -267,23 +263,6 @@ def test_a_holder_renews_and_releases_with_an_exhausted_pool(own_server, own_red
         for user in users:
             user.result(60)
         assert not lock.locked()
-
-
-async def test_a_task_renews_and_releases_with_an_exhausted_pool(
-    own_server, own_redis, moving_clock
-):
-    async with redis.asyncio.Redis.from_url(own_server.url, max_connections=2) as client:
-        lock = AsyncLock(client, "a", timeout=30)
-        assert await lock.acquire()
-        users = [asyncio.create_task(client.blpop(["busy"], 60)) for _ in range(2)]
-        await until(lambda: asyncio.to_thread(all_blocked, own_redis))
-        for _ in range(3):
-            await moving_clock.aforward(15)
-        assert not lock.lost
-        await lock.release()
-        own_redis.rpush("busy", 1, 2)
-        await asyncio.gather(*users)
-        assert not await lock.locked()
 
 
 def test_an_idle_renewer_closes_its_connection_and_the_next_lease_starts_another(
