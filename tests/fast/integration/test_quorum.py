@@ -450,15 +450,12 @@ def test_an_even_number_of_servers_or_a_single_one_warns_and_needs_a_majority(fi
         lock.acquire()
 
 
-def test_two_aliases_on_one_server_are_refused(five, settings):
+def test_two_aliases_on_one_server_and_a_lock_of_another_kind_are_refused(five, settings):
     for url in (five.servers[0].url, five.servers[0].url[:-1] + "1"):
         twin = {"BACKEND": CORE, "LOCATION": url.replace("127.0.0.1", "localhost")}
         settings.CACHES = {**settings.CACHES, "twin": twin}
         with pytest.raises(ImproperlyConfigured, match=r"2 cache aliases on .* 127\.0\.0\.1"):
             quorum(using=["q0", "q1", "twin"]).acquire()
-
-
-def test_a_lock_of_another_kind_is_refused(five):
     with locks.using("q3").lock("a"), within(BOUND), pytest.raises(LockError, match="mutex"):
         quorum().acquire(blocking_timeout=5)
     with quorum(), pytest.raises(LockError, match="quorum"):
