@@ -154,14 +154,14 @@ def test_an_interrupt_at_any_step_leaves_the_connection_to_others(client):
 # Tasks of an event loop
 
 
-@pytest.fixture
-def own_async(own_server):
-    return redis.asyncio.Redis.from_url(own_server.url)
+async def test_many_calls_are_in_flight_on_one_connection(own_server, own_redis):
+    """A call that is cancelled or blocks disturbs no other."""
 
+    async def has_blocked():
+        return own_redis.info("clients")["blocked_clients"] == 1
 
-async def test_many_calls_are_in_flight_on_one_connection(own_redis, own_async):
-    """A call that is cancelled disturbs no other."""
-    calls = [asyncio.create_task(acall(own_async, [("ECHO", f"{n}")])) for n in range(500)]
+    client = redis.asyncio.Redis.from_url(own_server.url)
+    calls = [asyncio.create_task(acall(client, [("ECHO", f"{n}")])) for n in range(500)]
     await asyncio.sleep(0)
     for each in calls[::2]:
         each.cancel()
@@ -169,6 +169,11 @@ async def test_many_calls_are_in_flight_on_one_connection(own_redis, own_async):
     assert all(each.cancelled() for each in calls[::2])
     assert [each.result() for each in calls[1::2]] == [[f"{n}".encode()] for n in range(1, 500, 2)]
     assert own_redis.info("clients")["connected_clients"] <= 2
+    blocking = asyncio.create_task(acall(client, [("BLPOP", "nothing", 30)], 60))
+    await until(has_blocked)
+    assert await acall(client, PING, 5) == [b"PONG"]
+    own_redis.rpush("nothing", "something")
+    assert await blocking == [[b"nothing", b"something"]]
 
 
 def test_a_call_that_is_cancelled_while_it_connects_leaves_nothing(own_server, own_redis):
@@ -188,7 +193,8 @@ def test_a_call_that_is_cancelled_while_it_connects_leaves_nothing(own_server, o
     assert warned == []
 
 
-async def test_calls_on_a_connection_that_breaks_are_sent_again(own_server, own_redis):
+async def test_calls_on_a_connection_that_breaks_are_sent_again(own_server):
+    """Those without a reply in time do not disturb later ones."""
     with Proxy("127.0.0.1", own_server.port) as proxy:
         async with redis.asyncio.Redis.from_url(proxy.through(own_server.url)) as client:
             await acall(client, PING)
@@ -196,29 +202,12 @@ async def test_calls_on_a_connection_that_breaks_are_sent_again(own_server, own_
             calls = [acall(client, [("ECHO", f"{n}")], 30) for n in range(20)]
             assert await asyncio.gather(*calls) == [[f"{n}".encode()] for n in range(20)]
             assert lost.is_done()
-
-
-async def test_calls_without_a_reply_in_time_do_not_disturb_later_ones(own_server):
-    with Proxy("127.0.0.1", own_server.port) as proxy:
-        async with redis.asyncio.Redis.from_url(proxy.through(own_server.url)) as client:
-            await acall(client, PING)
             proxy.freeze()
             late = [acall(client, [("ECHO", "late")], 0.2) for _ in range(10)]
             outcomes = await asyncio.gather(*late, return_exceptions=True)
             assert all(isinstance(each, TimeoutError) for each in outcomes)
             proxy.thaw()
             assert await acall(client, [("ECHO", "next")], 30) == [b"next"]
-
-
-async def test_a_call_that_blocks_does_not_delay_others(own_redis, own_async):
-    async def has_blocked():
-        return own_redis.info("clients")["blocked_clients"] == 1
-
-    blocking = asyncio.create_task(acall(own_async, [("BLPOP", "nothing", 30)], 60))
-    await until(has_blocked)
-    assert await acall(own_async, PING, 5) == [b"PONG"]
-    own_redis.rpush("nothing", "something")
-    assert await blocking == [[b"nothing", b"something"]]
 
 
 def test_locks_are_released_when_all_tasks_of_a_loop_are_cancelled(own_server, own_redis):
