@@ -81,8 +81,6 @@ async def aget(default, **options):
 
 
 def raising(error):
-    """Return a computation that raises `error`."""
-
     def compute():
         raise error
 
@@ -443,7 +441,6 @@ async def test_sync_code_in_an_event_loop_computes_instead_of_waiting(values, ca
 
 @pytest.fixture(params=MEMCACHED)
 def in_memcached(request, settings):
-    """A memcached server, which stores the values."""
     pytest.importorskip("pymemcache")
     backend = f"django.core.cache.backends.memcached.{request.param}"
     with memcached() as server:

@@ -20,7 +20,6 @@ def messages(*, deploy=False):
 
 
 def only_with_deploy(id):
-    """Return the only message of ``check --deploy``, which has this id."""
     assert messages() == {}
     [(found, message)] = messages(deploy=True).items()
     assert found == id

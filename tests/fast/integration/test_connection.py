@@ -19,7 +19,6 @@ from tests.servers import Certificates, Node
 
 
 def prefixes(client):
-    """Return the prefixes of the keys of locks."""
     return {key.partition(":lock:")[0].strip("{}") for key in client.scan_iter("*:lock:*")}
 
 
@@ -277,8 +276,6 @@ def server(certificates):
 
 @pytest.fixture
 def place(alias_on, server, certificates):
-    """Make an alias on the server, and return its locks."""
-
     def make(backend=CORE, **options):
         options = {"ssl_ca_certs": certificates.shown["ssl_ca_certs"], **options}
         if backend != CORE:

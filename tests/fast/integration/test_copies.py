@@ -40,7 +40,6 @@ def client():
 
 @pytest.fixture(params=MAKERS)
 def make(request):
-    """Make a lock of each type."""
     if request.param == "quorum":
         request.getfixturevalue("three_servers")
     return MAKERS[request.param]

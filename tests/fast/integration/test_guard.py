@@ -102,7 +102,6 @@ def refuse(request):
 
 
 def view_of(*args, **options):
-    """Return a guarded view that does nothing."""
     return locks.guard(*args, **options)(lambda request, **kwargs: HttpResponse())
 
 

@@ -24,7 +24,6 @@ from tests.tools import leftovers, wait_until
 
 
 def as_user(alias_on, own_server, own_redis, *rules):
-    """Return locks with a user who has all rights except those that `rules` remove."""
     own_redis.execute_command("ACL", "SETUSER", "app", "on", ">s3cret", "~*", "+@all", *rules)
     return alias_on(f"redis://app:s3cret@127.0.0.1:{own_server.port}/0")
 

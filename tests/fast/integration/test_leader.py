@@ -32,14 +32,12 @@ def lead_once(leads):
 
 
 def lead(leads):
-    """Lead in sync code until the end of a term."""
     for term in locks.leader("poller"):
         leads(term)
         term.wait(SECONDS)
 
 
 async def alead(leads):
-    """Async version of `lead()`."""
     async for term in locks.aleader("poller"):
         leads(term)
         await term.wait(SECONDS)

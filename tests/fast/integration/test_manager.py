@@ -23,7 +23,6 @@ from tests.tools import Child, wait_until
 
 @pytest.fixture
 def forced():
-    """The arguments of each signal `lock_force_released`."""
     sent = []
     with listening(lock_force_released, lambda signal, **about: sent.append(about)):
         yield sent
@@ -269,7 +268,6 @@ def test_the_queue_has_the_waiters_in_order(manager):
 
 @pytest.fixture
 def forty(manager):
-    """Hold forty locks. The lease of n0 expires first."""
     held = [manager.lock(f"n{n}", timeout=60 + n, auto_renewal=False) for n in range(40)]
     assert all(lock.acquire() for lock in held)
     yield manager

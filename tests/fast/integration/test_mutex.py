@@ -372,7 +372,6 @@ MAKERS = {
 
 @pytest.fixture(params=MAKERS)
 def make(request):
-    """Make a lock of each type."""
     if request.param == "quorum":
         request.getfixturevalue("three_servers")
     return MAKERS[request.param]

@@ -47,7 +47,6 @@ def acquire(mode, lock, **options):
 
 @pytest.fixture
 def logged(caplog):
-    """Return the messages about outages so far."""
     caplog.set_level(logging.WARNING, "django_redislock")
 
     def messages():

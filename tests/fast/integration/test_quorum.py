@@ -386,7 +386,6 @@ async def test_cancellation_at_any_moment_leaves_nothing(five):
 
 
 def at_step(flow, number):
-    """Run a flow up to its operation `number`, counted from 1."""
     op = next(flow)
     for _ in range(number - 1):
         op = flow.send(_perform(None, op))

@@ -39,7 +39,6 @@ from tests.tools import no_new_threads, wait_until
 
 @pytest.fixture
 def heard():
-    """The arguments of each signal `lock_lost`."""
     sent = []
     with listening(lock_lost, lambda **about: sent.append(about)):
         yield sent

@@ -17,7 +17,6 @@ pytestmark = pytest.mark.xdist_group("replicas")  # its servers start once
 
 @pytest.fixture(scope="module")
 def pair():
-    """A primary and its replica."""
     with Node() as primary, Node(replicaof=f"127.0.0.1 {primary.port}") as replica:
         yield primary, replica
 

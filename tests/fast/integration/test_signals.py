@@ -22,8 +22,6 @@ ENDS = {"acquired", "refused", "failed"}
 
 
 class Heard:
-    """Records the signals in order: their names without ``lock_``, and their arguments."""
-
     def __init__(self):
         self.names = []
         self.facts = []

@@ -49,7 +49,6 @@ def put(name, task_id, lock=None, **options):
 
 
 def finish(name, task_id):
-    """End the task that has the lock."""
     assert queue_lock_of(name, task_id).release()
 
 
@@ -323,7 +322,6 @@ def test_a_lock_that_is_not_held_is_not_inherited(queue_lock):
 
 @pytest.fixture
 def hasty(alias_on, own_server):
-    """A manager whose client has a short timeout, and a queue lock."""
     own = alias_on(own_server.url, socket_timeout=0.2)
     return own, QueueLock(own.lock(NAME), "a-token", TASK)
 

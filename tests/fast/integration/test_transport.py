@@ -40,7 +40,6 @@ PING = [("PING",)]
 
 @pytest.fixture
 def client():
-    """A client with one connection and without retries."""
     pool = redis.ConnectionPool.from_url(
         redis_database(0), retry=Retry(NoBackoff(), 0), max_connections=1
     )
@@ -50,7 +49,6 @@ def client():
 
 
 def client_id(client):
-    """Return the id of the connection of the locks of a client on the server."""
     [reply] = call(client, [("CLIENT", "ID")])
     return reply
 
@@ -233,7 +231,6 @@ def test_locks_are_released_when_all_tasks_of_a_loop_are_cancelled(own_server, o
 
 
 def connected(own_redis):
-    """Return the number of connections to the server, without the observer's own."""
     return len(own_redis.client_list()) - 1
 
 
@@ -293,6 +290,7 @@ def test_a_reply_that_arrived_while_the_event_loop_was_busy_counts(alias_on, own
         time.sleep(2 * LIMIT)  # noqa: ASYNC251
         assert await asking
         await lock.arelease()
+        await asyncio.sleep(1.1 * LIMIT)  # until the extra time of the request is over
 
     with Proxy("127.0.0.1", own_server.port) as proxy:
         manager = alias_on(proxy.through(own_server.url), socket_timeout=LIMIT)
@@ -356,7 +354,6 @@ def test_an_acquisition_a_renewal_and_a_release(proxy, retrying):
 
 @pytest.fixture
 def granted(retrying):
-    """Return the keys of a lock, and the future of its waiter."""
     first, second = (Lock(retrying, "a", timeout=30) for _ in range(2))
     keys = Keys("redislock").of("a")
     assert first.acquire()
