@@ -1,5 +1,7 @@
 """The system checks of `manage.py check`. E002 is in test_connection."""
 
+from functools import partial
+
 import pytest
 from django.core.checks import run_checks
 from django.core.exceptions import ImproperlyConfigured
@@ -10,6 +12,12 @@ from django_redislock.checks import check_settings
 from tests.lock_fixtures import CORE, DJANGO_REDIS
 
 ABOUT_TASKS = {"redislock.W006"}
+
+# For REDISLOCK_CLIENT.
+client_with_wrong_option = partial(Redis, socket_timeout="5")
+unchecked_client = partial(Redis, port=1, ssl=True, ssl_check_hostname=False)
+checked_client = partial(Redis, port=1, ssl=True, ssl_check_hostname=True)
+unverified_client = partial(unchecked_client, ssl_cert_reqs="none")
 
 
 def messages(*, deploy=False):
@@ -59,10 +67,6 @@ def test_a_setting_that_is_wrong_is_E003_alone(settings, setting, wrong):
         assert set(messages(deploy=True)) == {"redislock.E003"}
     else:
         assert repr(wrong) in message.msg
-
-
-def client_with_wrong_option():
-    return Redis(socket_timeout="5")
 
 
 def no_client():
@@ -124,18 +128,6 @@ def test_a_key_function_is_W004(settings, alias_on, own_server, backend):
     assert "'own'" in message.msg
 
 
-def unchecked_client():
-    return Redis(port=1, ssl=True, ssl_check_hostname=False)
-
-
-def checked_client():
-    return Redis(port=1, ssl=True, ssl_check_hostname=True)
-
-
-def unverified_client():
-    return Redis(port=1, ssl=True, ssl_cert_reqs="none", ssl_check_hostname=False)
-
-
 def client_of_sentinels():
     options = {"ssl": True, "ssl_check_hostname": False, "socket_connect_timeout": 1}
     sentinels = Sentinel([("127.0.0.1", 1)], sentinel_kwargs=options)
@@ -145,12 +137,12 @@ def client_of_sentinels():
 @pytest.mark.parametrize(
     ("make", "is_reported"),
     [
-        (unchecked_client, True),
-        (checked_client, False),
-        (unverified_client, False),
-        (client_of_sentinels, True),
+        ("unchecked_client", True),
+        ("checked_client", False),
+        ("unverified_client", False),
+        ("client_of_sentinels", True),
     ],
 )
 def test_a_client_that_accepts_any_host_is_W005(settings, make, is_reported):
-    settings.REDISLOCK_CLIENT = f"{__name__}.{make.__name__}"
+    settings.REDISLOCK_CLIENT = f"{__name__}.{make}"
     assert ("redislock.W005" in messages(deploy=True)) is is_reported

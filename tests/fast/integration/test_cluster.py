@@ -73,20 +73,12 @@ def cluster(running, settings):
         clients.pop().close()
 
 
-def alias_on_each_primary(cluster: Cluster) -> dict[str, str]:
-    """Return cache aliases whose keys are on different primaries, with the URL of each."""
-    found: dict[str, str] = {}
-    for number in range(100):
-        if len(found) == 3:
-            break
-        url = cluster.owner(key_slot(f"{number}:{conf.prefix}".encode())).url
-        if url not in found.values():
-            found[f"{number}"] = url
-    return found
-
-
 def test_aliases_with_prefixes_of_their_own_use_all_primaries(cluster, settings):
-    aliases = alias_on_each_primary(cluster)
+    aliases = {}  # each on another primary, with its URL
+    for number in range(100):
+        url = cluster.owner(key_slot(f"{number}:{conf.prefix}".encode())).url
+        if url not in aliases.values():
+            aliases[f"{number}"] = url
     settings.CACHES = settings.CACHES | {
         alias: settings.CACHES["default"] | {"KEY_PREFIX": alias} for alias in aliases
     }

@@ -36,10 +36,6 @@ def of_a_cluster_that_is_away():
     return redis.RedisCluster(host="127.0.0.1", port=1)
 
 
-def async_of_a_cluster_that_is_away():
-    return redis.asyncio.RedisCluster(host="127.0.0.1", port=1)
-
-
 # Without contention and faults
 
 
@@ -149,14 +145,9 @@ def test_it_works_without_two_of_five_servers(five, moving_clock, caplog):
         assert holders(five) == ALL
 
 
-@pytest.fixture
-def cluster_away(five, settings):
+def test_wrong_settings_do_not_count_as_an_unreachable_server(five, settings):
     settings.REDISLOCK_CLIENT = f"{__name__}.of_a_cluster_that_is_away"
-    settings.REDISLOCK_ASYNC_CLIENT = f"{__name__}.async_of_a_cluster_that_is_away"
     settings.REDISLOCK_PREFIX = "of the cluster"  # makes a new server object
-
-
-def test_wrong_settings_do_not_count_as_an_unreachable_server(cluster_away, settings):
     with pytest.raises(ImproperlyConfigured, match="'nowhere'"):
         quorum(using=["q0", "nowhere", "q2"]).acquire()
     settings.REDISLOCK_ASYNC_CLIENT = None
