@@ -1,3 +1,4 @@
+import asyncio
 import gc
 import signal
 from collections.abc import Iterator
@@ -6,10 +7,10 @@ from typing import Any
 import pytest
 import redis
 
-from django_redislock import LockManager, locks
+from django_redislock import LockManager, clock, locks
+from django_redislock.engine import renewer
 from django_redislock.signals import task_skipped
 
-from .fake_clock import FakeClock
 from .faults.proxy import Proxy
 from .lock_tools import listening
 from .servers import Node
@@ -75,6 +76,38 @@ def proxied(alias_on, own_server) -> Iterator[tuple[LockManager, Proxy]]:
     """Locks of a server behind a proxy. Their client waits for replies without a time limit."""
     with Proxy("127.0.0.1", own_server.port) as proxy:
         yield alias_on(proxy.through(own_server.url), socket_timeout=None), proxy
+
+
+class FakeClock:
+    """Replaces `django_redislock.clock.now`. It runs at the usual speed, plus what the test adds.
+
+    The server's clock is not moved. If it is moved by half of a lease, the renewal is due, and the
+    server still keeps the lock. If it is moved by more than a lease, the holder takes the lock for
+    lost, and the server still keeps it.
+    """
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._real, self._ahead = clock.now, 0.0
+        monkeypatch.setattr(clock, "now", self.now)
+
+    def now(self) -> float:
+        return self._real() + self._ahead
+
+    def pass_time(self, seconds: float) -> None:
+        self._ahead += seconds
+
+    def forward(self, seconds: float) -> None:
+        """Move it forward, and have the renewal threads do what is due then."""
+        self.pass_time(seconds)
+        for book in renewer.thread_renewers():
+            book.run_once()
+
+    async def aforward(self, seconds: float) -> None:
+        """Move it forward, and have the renewals of the running event loop do what is due."""
+        self.pass_time(seconds)
+        loop = asyncio.get_running_loop()
+        for book in list(renewer._loop_renewers.get(loop, {}).values()):
+            await book.run_once()
 
 
 @pytest.fixture

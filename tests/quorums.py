@@ -103,14 +103,6 @@ def all_five() -> Iterator[Five]:
     five.close()
 
 
-def caches(five, backend=CORE):
-    return {
-        alias: {"BACKEND": backend, "LOCATION": server.url, "KEY_PREFIX": "own"}
-        for aliases, servers in ((ALL, five.servers), (OTHERWISE, five.servers[::-1]))
-        for alias, server in zip(aliases, servers, strict=True)
-    }
-
-
 REPLY_SECONDS, REPLY_FRACTION = primitive.QUORUM_REPLY_SECONDS, primitive.QUORUM_REPLY_FRACTION
 GRACE = protocol.FINAL_REPLY_TIMEOUT_SECONDS
 
@@ -119,7 +111,14 @@ GRACE = protocol.FINAL_REPLY_TIMEOUT_SECONDS
 def five(all_five, settings, monkeypatch) -> Iterator[Five]:
     """Five servers that the test may break. It must leave no key on the running ones. Long
     timeouts, so that a busy machine does not make a server unreachable."""
-    settings.CACHES = {**settings.CACHES, **caches(all_five)}
+    settings.CACHES = {
+        **settings.CACHES,
+        **{
+            alias: {"BACKEND": CORE, "LOCATION": server.url, "KEY_PREFIX": "own"}
+            for aliases, servers in ((ALL, all_five.servers), (OTHERWISE, all_five.servers[::-1]))
+            for alias, server in zip(aliases, servers, strict=True)
+        },
+    }
     monkeypatch.setattr(primitive, "QUORUM_REPLY_SECONDS", 10.0)
     monkeypatch.setattr(primitive, "QUORUM_REPLY_FRACTION", 0.3)
     yield all_five

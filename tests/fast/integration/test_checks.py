@@ -1,15 +1,23 @@
-"""The system checks of `manage.py check`."""
+"""The system checks of `manage.py check`. E002 is in test_connection."""
+
+from functools import partial
 
 import pytest
 from django.core.checks import run_checks
 from django.core.exceptions import ImproperlyConfigured
-from redis import Redis
+from redis import Redis, Sentinel
 
 from django_redislock import locks
 from django_redislock.checks import check_settings
 from tests.lock_fixtures import CORE, DJANGO_REDIS
 
 ABOUT_TASKS = {"redislock.W006"}
+
+# For REDISLOCK_CLIENT.
+client_with_wrong_option = partial(Redis, socket_timeout="5")
+unchecked_client = partial(Redis, port=1, ssl=True, ssl_check_hostname=False)
+checked_client = partial(Redis, port=1, ssl=True, ssl_check_hostname=True)
+unverified_client = partial(unchecked_client, ssl_cert_reqs="none")
 
 
 def messages(*, deploy=False):
@@ -19,8 +27,11 @@ def messages(*, deploy=False):
     return {each.id: each for each in ours if each.id not in ABOUT_TASKS}
 
 
-def test_a_valid_configuration_has_no_message():
+def only_with_deploy(id):
     assert messages() == {}
+    [(found, message)] = messages(deploy=True).items()
+    assert found == id
+    return message.msg
 
 
 @pytest.mark.parametrize("alias", ["nope", None, 5, {}])
@@ -33,38 +44,33 @@ def test_an_alias_that_does_not_exist_is_E001(settings, alias):
         locks.count()
 
 
-def test_a_backend_that_cannot_be_imported_is_E002(settings):
-    settings.CACHES = {**settings.CACHES, "broken": {"BACKEND": "nowhere.at.All"}}
-    settings.REDISLOCK_CACHE = "broken"
-    # Django's own checks raise on such a backend.
-    [message] = check_settings(None)
-    assert message.id == "redislock.E002"
-    assert "'broken'" in message.msg
-    assert "nowhere.at.All" in message.msg
-    assert "BACKEND" in message.hint
-
-
 @pytest.mark.parametrize(
-    "path",
+    ("setting", "wrong"),
     [
-        *("no.such.module", "os.environ", 5),
-        *({"default": "no.such.module"}, {"default": None}, {5: "os.getcwd"}),
-        {"elsewhere": "os.getcwd"},  # no cache alias
+        *(("REDISLOCK_CLIENT", path) for path in ("no.such.module", "os.environ", 5)),
+        *(("REDISLOCK_CLIENT", {"default": path}) for path in ("no.such.module", None)),
+        *(("REDISLOCK_CLIENT", {alias: "os.getcwd"}) for alias in (5, "no alias")),
+        *(("REDISLOCK_HISTORY", number) for number in (-1, 10**30, True)),
+        *(("REDISLOCK_REDACT", names) for names in ("password", [b"password"])),
+        ("REDISLOCK_PREFIX", None),
+        *(("REDISLOCK_TIMEOUT", seconds) for seconds in ("soon", -1, True)),
     ],
     ids=str,
 )
-def test_a_client_setting_that_is_wrong_is_E003_alone(settings, path):
-    settings.REDISLOCK_CLIENT = path
-    for deploy in (False, True):
-        [(id, message)] = messages(deploy=deploy).items()
-        assert id == "redislock.E003"
-        assert "REDISLOCK_CLIENT" in message.msg
+def test_a_setting_that_is_wrong_is_E003_alone(settings, setting, wrong):
+    setattr(settings, setting, wrong)
+    [message] = check_settings(None)
+    assert message.id == "redislock.E003"
+    assert setting in message.msg
+    assert "use the default" in message.hint
+    if setting == "REDISLOCK_CLIENT":
+        assert set(messages(deploy=True)) == {"redislock.E003"}
+    else:
+        assert repr(wrong) in message.msg
 
 
-def test_another_alias_that_is_invalid_shares_no_database(settings, alias_on):
-    alias_on("redis://mistaken/1", socket_timeoutt=5)
-    settings.REDISLOCK_CACHE = "django_redis"
-    assert set(messages(deploy=True)) == {"redislock.W003"}
+def no_client():
+    raise KeyError("REDIS")
 
 
 @pytest.mark.parametrize(
@@ -77,76 +83,34 @@ def test_another_alias_that_is_invalid_shares_no_database(settings, alias_on):
 )
 def test_a_callable_that_returns_no_client_is_E003(settings, path, wrong):
     settings.REDISLOCK_CLIENT = path
-    assert messages() == {}
-    [(id, message)] = messages(deploy=True).items()
-    assert id == "redislock.E003"
-    assert wrong in message.msg
+    assert wrong in only_with_deploy("redislock.E003")
     assert locks.health().get("client").status == "failed"
-
-
-def client_with_wrong_option():
-    return Redis(socket_timeout="5")
-
-
-def no_client():
-    raise KeyError("REDIS")
-
-
-@pytest.mark.parametrize(
-    ("setting", "wrong"),
-    [
-        ("REDISLOCK_HISTORY", -1),
-        ("REDISLOCK_HISTORY", 10**30),
-        ("REDISLOCK_HISTORY", True),
-        ("REDISLOCK_REDACT", "password"),
-        ("REDISLOCK_REDACT", [b"password"]),
-        ("REDISLOCK_PREFIX", None),
-        ("REDISLOCK_TIMEOUT", "soon"),
-        ("REDISLOCK_TIMEOUT", -1),
-        ("REDISLOCK_TIMEOUT", True),
-    ],
-)
-def test_another_setting_that_is_wrong_is_E003(settings, setting, wrong):
-    setattr(settings, setting, wrong)
-
-    [message] = check_settings(None)
-
-    assert message.id == "redislock.E003"
-    assert setting in message.msg
-    assert repr(wrong) in message.msg
-    assert "use the default" in message.hint
 
 
 def test_a_server_that_evicts_is_W001(settings, own_locks, own_redis):
     settings.REDISLOCK_CACHE = "own"
     assert messages(deploy=True) == {}
     own_redis.config_set("maxmemory-policy", "volatile-ttl")
-    assert messages() == {}
-    [(id, message)] = messages(deploy=True).items()
-    assert id == "redislock.W001"
-    assert "'own'" in message.msg
-    assert "volatile-ttl" in message.msg
+    message = only_with_deploy("redislock.W001")
+    assert "'own'" in message
+    assert "volatile-ttl" in message
 
 
 def test_an_unreachable_server_is_W002(settings, alias_on):
     alias_on("redis://127.0.0.1:1/0")
     settings.REDISLOCK_CACHE = "own"
-    assert messages() == {}
-    [(id, message)] = messages(deploy=True).items()
-    assert id == "redislock.W002"
-    assert "'own'" in message.msg
+    assert "'own'" in only_with_deploy("redislock.W002")
 
 
-def test_the_default_cache_is_W003():
-    assert set(messages(deploy=True)) == {"redislock.W003"}
-    assert "clear()" in messages(deploy=True)["redislock.W003"].msg
-
-
-def test_an_alias_in_the_same_database_as_another_is_W003_too(settings):
+def test_a_database_that_a_cache_shares_is_W003(settings, alias_on):
+    assert "clear()" in only_with_deploy("redislock.W003")
+    alias_on("redis://mistaken/1", socket_timeoutt=5)
     settings.REDISLOCK_CACHE = "django_redis"
-    [message] = messages(deploy=True).values()
-    assert message.id == "redislock.W003"
-    assert "'default'" in message.msg
+    assert "'default'" in only_with_deploy("redislock.W003")
+
+
+def key_of_a_tenant(key, key_prefix, version):
+    return f"tenant:{key_prefix}:{version}:{key}"
 
 
 @pytest.mark.parametrize("backend", [CORE, DJANGO_REDIS, "django_valkey.cache.ValkeyCache"])
@@ -154,7 +118,6 @@ def test_a_key_function_is_W004(settings, alias_on, own_server, backend):
     alias_on(own_server.url, backend=backend)
     settings.REDISLOCK_CACHE = "own"
     own = settings.CACHES["own"]
-    assert messages() == {}
     default = "django.core.cache.backends.base.default_key_func"
     settings.CACHES = {**settings.CACHES, "own": own | {"KEY_FUNCTION": default}}
     assert messages() == {}
@@ -165,5 +128,21 @@ def test_a_key_function_is_W004(settings, alias_on, own_server, backend):
     assert "'own'" in message.msg
 
 
-def key_of_a_tenant(key, key_prefix, version):
-    return f"tenant:{key_prefix}:{version}:{key}"
+def client_of_sentinels():
+    options = {"ssl": True, "ssl_check_hostname": False, "socket_connect_timeout": 1}
+    sentinels = Sentinel([("127.0.0.1", 1)], sentinel_kwargs=options)
+    return sentinels.master_for("locks", ssl=True, ssl_check_hostname=True)
+
+
+@pytest.mark.parametrize(
+    ("make", "is_reported"),
+    [
+        ("unchecked_client", True),
+        ("checked_client", False),
+        ("unverified_client", False),
+        ("client_of_sentinels", True),
+    ],
+)
+def test_a_client_that_accepts_any_host_is_W005(settings, make, is_reported):
+    settings.REDISLOCK_CLIENT = f"{__name__}.{make}"
+    assert ("redislock.W005" in messages(deploy=True)) is is_reported

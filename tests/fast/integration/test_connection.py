@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 import redis
-from django.core.cache import caches
+from django.core.checks import run_checks
 from django.core.exceptions import ImproperlyConfigured
 from django.test import override_settings
 
@@ -19,7 +19,6 @@ from tests.servers import Certificates, Node
 
 
 def prefixes(client):
-    """Return the prefixes of the keys of locks."""
     return {key.partition(":lock:")[0].strip("{}") for key in client.scan_iter("*:lock:*")}
 
 
@@ -35,19 +34,16 @@ def test_another_prefix_is_another_lock(redis_server):
     assert locks.get("a") is None
 
 
-def test_a_holder_is_known_after_a_setting_that_concerns_no_connection_has_changed():
-    with locks.lock("a"), override_settings(REDISLOCK_TIMEOUT=7, REDISLOCK_HISTORY=0):
+def test_a_change_of_the_default_lease_applies_at_once():
+    with locks.lock("a") as lock, override_settings(REDISLOCK_TIMEOUT=7, REDISLOCK_HISTORY=0):
+        assert lock.timeout == 30.0
         locks.assert_held("a")
         with locks.lock("a", reentrant=True, blocking=False):
             pass
-        locks.assert_held("a")
-
-
-def test_a_change_of_the_default_lease_applies_at_once():
-    assert locks.lock("a").timeout == 30.0
-    with override_settings(REDISLOCK_TIMEOUT=7), locks.lock("a"):
-        assert locks.get("a").timeout == 7.0
+        with locks.lock("b"):
+            assert locks.get("b").timeout == 7.0
         assert locks.lock("a", timeout=5).timeout == 5.0
+        locks.assert_held("a")
 
 
 def test_a_change_of_the_alias_applies_at_once(alias_on, own_server, own_redis):
@@ -64,6 +60,8 @@ def test_an_error_names_an_unsupported_backend(settings):
     backend = "django.core.cache.backends.locmem.LocMemCache"
     settings.CACHES = {**settings.CACHES, "unfit": {"BACKEND": backend}}
     unfit = locks.using("unfit")
+    with pytest.raises(ImproperlyConfigured, match="'nope'"):
+        locks.using("nope").get("a")
     uses = [
         unfit.lock("a").acquire,
         unfit.count,
@@ -92,7 +90,10 @@ def the_check():
 
 POOL = "redis.BlockingConnectionPool"
 
+
 MISTAKEN = {
+    "address": (CORE, {"LOCATION": "redis://.example.com:6379/0"}, ""),
+    "no address": (CORE, {"LOCATION": []}, ""),
     "option": (CORE, {"socket_timeoutt": 5}, "socket_timeoutt"),
     "value": (CORE, {"max_connections": "many"}, "max_connections"),
     "database": (CORE, {"db": "x"}, "db must be a number, got 'x'"),
@@ -111,29 +112,32 @@ MISTAKEN = {
 
 @pytest.mark.parametrize(("backend", "options", "text"), MISTAKEN.values(), ids=MISTAKEN)
 def test_an_alias_with_invalid_options_is_named(settings, alias_on, backend, options, text):
-    mistaken = alias_on("redis://mistaken", backend=backend, **options)
-
+    others = {**options}
+    mistaken = alias_on(others.pop("LOCATION", "redis://mistaken"), backend=backend, **others)
     uses = [mistaken.lock("a").acquire, mistaken.count]
     if "retry" not in options:  # asyncio connections do not get it
         uses.append(lambda: asyncio.run(mistaken.acount()))
     for use in uses:
         with pytest.raises(ImproperlyConfigured, match=f"'own': .*({text})"):
             use()
+    if "LOCATION" in options:
+        assert "own" not in [each.alias for each in locks.everywhere()]
     settings.REDISLOCK_CACHE = "own"
     message = the_check()
     assert re.search(f"'own': .*({text})", message.msg)
     wrong = "OPTIONS" if backend in (CORE, DJANGO_REDIS) else "BACKEND"
-    assert wrong in message.hint
+    assert ("LOCATION" if "LOCATION" in options else wrong) in message.hint
     assert "REDISLOCK_CACHE" not in message.hint
 
 
-UNSUPPORTED = {
-    "django-redis": (DJANGO_REDIS, {"CLIENT_CLASS": f"{__name__}.OtherClient"}),
-    "django-valkey": (
-        "django_valkey.cache.ValkeyCache",
-        {"CLIENT_CLASS": "django_valkey.client.ShardClient"},
-    ),
-}
+def test_a_client_class_that_is_not_supported_is_refused(alias_on):
+    url = "redis://127.0.0.1:1/0"
+    unknown = alias_on(url, backend=DJANGO_REDIS, CLIENT_CLASS=f"{__name__}.OtherClient")
+    sharded = "django_valkey.client.ShardClient"
+    backend = "django_valkey.cache.ValkeyCache"
+    for each in (unknown, alias_on(url, alias="other", backend=backend, CLIENT_CLASS=sharded)):
+        with pytest.raises(ImproperlyConfigured, match=f"'{each.alias}': "):
+            each.count()
 
 
 class OtherClient:
@@ -144,26 +148,6 @@ class OtherClient:
 
     def close(self, **options):
         pass
-
-
-@pytest.mark.parametrize(("backend", "options"), UNSUPPORTED.values(), ids=UNSUPPORTED)
-def test_a_client_class_that_is_not_supported_is_refused(alias_on, backend, options):
-    with pytest.raises(ImproperlyConfigured, match="'own': "):
-        alias_on("redis://127.0.0.1:1/0", backend=backend, **options).count()
-
-
-@pytest.mark.parametrize("location", ["redis://.example.com:6379/0", []])
-def test_an_alias_with_an_invalid_address_is_named(settings, alias_on, location):
-    unreadable = alias_on(location)
-
-    with pytest.raises(ImproperlyConfigured, match="'own': "):
-        unreadable.count()
-    assert "own" not in [each.alias for each in locks.everywhere()]
-    settings.REDISLOCK_CACHE = "own"
-    message = the_check()
-    assert "'own': " in message.msg
-    assert "LOCATION" in message.hint
-    assert "REDISLOCK_CACHE" not in message.hint
 
 
 def test_the_service_name_of_sentinels_need_not_be_a_valid_host_name(alias_on):
@@ -183,59 +167,31 @@ def test_the_service_name_of_sentinels_need_not_be_a_valid_host_name(alias_on):
     assert client.connection_pool.service_name == "orders-" * 10
 
 
-def test_an_error_names_an_alias_that_does_not_exist():
-    with pytest.raises(ImproperlyConfigured, match="'nope'"):
-        locks.using("nope").get("a")
-
-
-def test_clients_can_decode_replies(alias_on, either_backend, own_server):
-    options = _pool(either_backend, decode_responses=True)
+@pytest.mark.parametrize("decode", [False, True])
+def test_replies_can_be_decoded_and_waits_longer_than_socket_timeout(
+    alias_on, either_backend, own_server, decode
+):
+    options = {"socket_timeout": 0.2, "decode_responses": decode}
+    if either_backend == DJANGO_REDIS:
+        options = {"CONNECTION_POOL_KWARGS": options}
     own = alias_on(own_server.url, backend=either_backend, **options)
     with own.lock("ä", metadata={"é": "è"}) as lock:
         assert lock.fence_token == own.get("ä").fence_token
         assert own.get("ä").metadata == {"é": "è"}
         assert [info.name for info in own.active("ä*")] == ["ä"]
-        waiter = start(own.lock("ä").acquire)
+        first = start(lambda: own.lock("ä").acquire())
         waiting(own, "ä", 1)
-    assert waiter.result(60)
-    assert own.force_release("ä", own.get("ä").token) == 1
-    assert asyncio.run(_ahold(own, "ä"))
-
-
-def _pool(backend, **options):
-    return {"CONNECTION_POOL_KWARGS": options} if backend == DJANGO_REDIS else options
-
-
-def test_a_wait_can_be_longer_than_socket_timeout(alias_on, either_backend, own_server):
-    options = _pool(either_backend, socket_timeout=0.2)
-    own = alias_on(own_server.url, backend=either_backend, **options)
-    with own.lock("a"):
-        first = start(_hold, own)
-        waiting(own, "a", 1)
-        second = start(lambda: asyncio.run(_ahold(own)))
-        waiting(own, "a", 2)
-        assert own.lock("a", blocking_timeout=0.5).acquire() is False
+        second = start(lambda: asyncio.run(_ahold(own, "ä")))
+        waiting(own, "ä", 2)
+        assert own.lock("ä", blocking_timeout=0.5).acquire() is False
     assert first.result(60)
+    assert own.force_release("ä", own.get("ä").token) == 1
     assert second.result(60)
-
-
-def _hold(manager):
-    with manager.lock("a"):
-        return True
 
 
 async def _ahold(manager, name="a"):
     async with manager.lock(name):
         return True
-
-
-def test_locks_do_not_use_the_pool_of_django_redis(alias_on, own_server, own_redis):
-    own = alias_on(own_server.url, backend=DJANGO_REDIS)
-    caches["own"].set("a", 1)
-    before = own_redis.info("stats")["total_connections_received"]
-    with own.lock("a", timeout=300):
-        assert caches["own"].get("a") == 1
-    assert own_redis.info("stats")["total_connections_received"] == before + 1
 
 
 @pytest.mark.parametrize(
@@ -299,3 +255,88 @@ def test_tls_by_the_connection_class(alias_on):
         with own.lock("a") as lock:
             assert lock.owned()
         assert asyncio.run(_ahold(own))
+
+
+# A client refuses the certificate of another host
+
+
+DJANGO_VALKEY = "django_valkey.cache.ValkeyCache"
+
+
+@pytest.fixture(scope="module")
+def certificates():
+    return Certificates()
+
+
+@pytest.fixture
+def server(certificates):
+    with Node(tls=certificates) as node:
+        yield node
+
+
+@pytest.fixture
+def place(alias_on, server, certificates):
+    def make(backend=CORE, **options):
+        options = {"ssl_ca_certs": certificates.shown["ssl_ca_certs"], **options}
+        if backend != CORE:
+            options = {"CONNECTION_POOL_KWARGS": options}
+        scheme = "valkeys" if backend == DJANGO_VALKEY else "rediss"
+        url = f"{scheme}://127.0.0.1:{server.port}/0"
+        return alias_on(url, backend=backend, **options)
+
+    return make
+
+
+@pytest.fixture
+def become_another_host(server, certificates):
+    """Give new connections the certificate of another host: the server then stands for an attacker
+    who has a certificate of the same authority."""
+
+    def become():
+        chain, key = certificates.other_host
+        server.client().config_set("tls-cert-file", str(chain), "tls-key-file", str(key))
+
+    return become
+
+
+@pytest.mark.parametrize("backend", [CORE, DJANGO_REDIS, DJANGO_VALKEY])
+def test_a_client_refuses_the_certificate_of_another_host(
+    settings, place, become_another_host, backend
+):
+    settings.REDISLOCK_CACHE = "own"
+    assert place(backend).ping()
+    assert "redislock.W005" not in {each.id for each in run_checks(include_deployment_checks=True)}
+    become_another_host()
+    own = place(backend, socket_timeout=7)  # has no connection yet
+    for ask in (own.lock("a").acquire, lambda: asyncio.run(own.lock("a").aacquire())):
+        with pytest.raises(redis.ConnectionError, match="ertificate"):
+            ask()
+
+
+@pytest.mark.parametrize("backend", [CORE, DJANGO_REDIS])
+@pytest.mark.parametrize(
+    "options", [{"ssl_check_hostname": False}, {"ssl_cert_reqs": "none"}], ids=str
+)
+def test_a_project_can_accept_any_host(place, become_another_host, backend, options):
+    become_another_host()
+    assert place(backend, **options).ping()
+
+
+@pytest.mark.parametrize("colour", ["sync", "async"])
+def test_the_renewal_refuses_the_certificate_of_another_host(
+    place, become_another_host, moving_clock, caplog, colour
+):
+    lock = place().lock("a", timeout=30)
+
+    async def hold():
+        async with lock:
+            become_another_host()
+            await moving_clock.aforward(15)
+
+    if colour == "async":
+        asyncio.run(hold())
+    else:
+        with lock:
+            become_another_host()
+            moving_clock.forward(15)
+    assert "ertificate" in caplog.text

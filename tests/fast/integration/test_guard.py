@@ -11,15 +11,22 @@ from django.core.exceptions import ImproperlyConfigured
 from django.core.signals import request_finished
 from django.db import connection, connections, transaction
 from django.http import HttpResponse, JsonResponse, StreamingHttpResponse
-from django.test import AsyncClient, AsyncRequestFactory, Client, RequestFactory
+from django.test import AsyncClient, AsyncRequestFactory, Client, RequestFactory, override_settings
 from django.urls import path
 from django.utils.decorators import method_decorator
 from django.views import View
 from django.views.decorators.csrf import csrf_protect
 from django.views.decorators.http import require_POST
 from redis.exceptions import ConnectionError
+from rest_framework.decorators import api_view
+from rest_framework.exceptions import NotFound
+from rest_framework.permissions import IsAuthenticated
+from rest_framework.response import Response
+from rest_framework.test import APIRequestFactory, force_authenticate
+from rest_framework.views import APIView
+from rest_framework.viewsets import ViewSet
 
-from django_redislock import LockError, LockLost, locks
+from django_redislock import AlreadyRunning, LockLost, LockNotAcquired, locks
 from django_redislock.testing import assert_nothing_held, held_elsewhere, lose
 from tests.lock_tools import free, start, waiting
 
@@ -65,12 +72,6 @@ class Pay(View):
         return JsonResponse({"paid": pk})
 
 
-class PayLater(View):
-    @locks.guard("pay:{pk}")
-    async def post(self, request, pk):
-        return JsonResponse({"paid": pk})
-
-
 @method_decorator(locks.guard("pay:{pk}"), name="dispatch")
 class PayAnyhow(View):
     def post(self, request, pk):
@@ -88,7 +89,6 @@ urlpatterns = [
     path("pay/<int:pk>/", pay),
     path("apay/<int:pk>/", apay),
     path("class/<int:pk>/", Pay.as_view()),
-    path("later/<int:pk>/", PayLater.as_view()),
     path("anyhow/<int:pk>/", PayAnyhow.as_view()),
     path("auser/", afor_user),
     path("protected/<int:pk>/", protected),
@@ -97,15 +97,18 @@ urlpatterns = [
 pytestmark = pytest.mark.urls(__name__)
 
 
+def refuse(request):
+    pytest.fail("the view ran")
+
+
 def view_of(*args, **options):
-    """Return a guarded view that does nothing."""
     return locks.guard(*args, **options)(lambda request, **kwargs: HttpResponse())
 
 
 # One request, and a second one
 
 
-@pytest.mark.parametrize("url", ["pay", "apay", "class", "later", "anyhow"])
+@pytest.mark.parametrize("url", ["pay", "apay", "class", "anyhow"])
 def test_a_second_request_is_refused(client, url):
     assert client.post(f"/{url}/7/").json()["paid"] == 7
     with held_elsewhere("pay:7"):
@@ -118,84 +121,72 @@ def test_a_second_request_is_refused(client, url):
     assert_nothing_held()
 
 
-def test_the_lock_is_released_after_an_exception():
-    @locks.guard("pay")
-    def view(request):
-        raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError):
-        view(requests.get("/"))
-    assert_nothing_held()
-
-
-def test_a_refusal_inside_the_view_is_not_its_answer():
+@pytest.mark.parametrize(
+    ("work", "error"),
+    [
+        (lambda: 1 / 0, ZeroDivisionError),
+        (locks.lock("inner", blocking=False).__enter__, LockNotAcquired),
+        (lambda: lose("pay"), LockLost),
+    ],
+)
+def test_an_error_of_the_view_or_a_loss_is_no_refusal(work, error):
     """Only the lock of the guard makes a 409: the view has already done something."""
-
-    @locks.guard("pay")
-    def view(request):
-        with locks.lock("inner", blocking=False):
-            pass
-
-    with held_elsewhere("inner"), pytest.raises(LockError, match="inner"):
+    view = locks.guard("pay")(lambda request: work() or HttpResponse())
+    with held_elsewhere("inner"), pytest.raises(error):
         view(requests.get("/"))
+    locks.force_release("pay")
 
 
 # The answer to the second request
 
 
-@pytest.mark.parametrize(("lease", "least", "most"), [(45, 20, 45), (1.5, 1, 2), (3600, 60, 60)])
-def test_retry_after_is_the_rest_of_the_lease_within_limits(lease, least, most):
+@pytest.mark.parametrize(
+    ("lease", "options", "least", "most"),
+    [
+        (45, {}, 20, 45),
+        (1.5, {}, 1, 2),
+        (3600, {}, 60, 60),
+        (45, {"retry_after": 0.5}, 1, 1),
+        (45, {"retry_after": 0}, 0, 0),
+    ],
+)
+def test_retry_after_is_given_or_the_rest_of_the_lease_within_limits(lease, options, least, most):
     lock = locks.lock("pay", timeout=lease, auto_renewal=False)
     assert start(lock.acquire).result()
-    assert least <= int(view_of("pay")(requests.get("/"))["Retry-After"]) <= most
+    assert least <= int(view_of("pay", **options)(requests.get("/"))["Retry-After"]) <= most
     locks.force_release("pay")
-
-
-@pytest.mark.parametrize(("retry_after", "header"), [(0.5, "1"), (0, "0")])
-def test_retry_after_can_be_given(retry_after, header):
-    with held_elsewhere("pay"):
-        response = view_of("pay", retry_after=retry_after)(requests.get("/"))
-    assert response["Retry-After"] == header
 
 
 def busy(request, pk):
     return HttpResponse(f"Invoice {pk} is being paid.", status=202)
 
 
-def busy_with_header(request, pk):
-    return HttpResponse(headers={"Retry-After": "5"})
-
-
 async def abusy(request, pk):
-    return HttpResponse(f"Invoice {pk} is being paid.", status=202)
+    return busy(request, pk)
 
 
-def test_on_busy_answers_the_second_request():
-    with held_elsewhere("pay:7"):
-        response = view_of("pay:{kwargs[pk]}", on_busy=busy, retry_after=9)(
-            requests.get("/"), pk=7
-        )
-        other = view_of("pay:{kwargs[pk]}", on_busy=busy_with_header)(requests.get("/"), pk=7)
-    assert (response.text, response.status_code) == ("Invoice 7 is being paid.", 202)
-    assert response["Retry-After"] == "9"
-    assert other["Retry-After"] == "5"
+async def test_on_busy_answers_the_second_request():
+    def guarded(on_busy, **options):
+        return view_of("pay:{kwargs[pk]}", on_busy=on_busy, **options)(requests.get("/"), pk=7)
 
-
-@pytest.mark.parametrize("on_busy", [busy, abusy])
-async def test_on_busy_of_an_async_view_can_be_sync_or_async(on_busy):
-    @locks.guard("pay:{pk}", on_busy=on_busy)
+    @locks.guard("pay:{pk}", on_busy=busy)
     async def view(request, pk):
         return HttpResponse()
 
+    @locks.guard("pay:{pk}", on_busy=abusy)
+    async def other_view(request, pk):
+        return HttpResponse()
+
     with held_elsewhere("pay:7"):
-        response = await view(arequests.get("/"), 7)
-    assert response.text == "Invoice 7 is being paid."
-
-
-def test_on_busy_must_return_a_response():
-    view = view_of("pay", on_busy=lambda request: None)
-    with held_elsewhere("pay"), pytest.raises(TypeError, match="but returned None"):
-        view(requests.get("/"))
+        response = guarded(busy, retry_after=9)
+        with_header = guarded(lambda request, pk: HttpResponse(headers={"Retry-After": "5"}))
+        with pytest.raises(TypeError, match="but returned None"):
+            guarded(lambda request, pk: None)
+        for each in (view, other_view):
+            assert (await each(arequests.get("/"), 7)).text == "Invoice 7 is being paid."
+    assert (response.text, response.status_code) == ("Invoice 7 is being paid.", 202)
+    assert response["Retry-After"] == "9"
+    assert with_header["Retry-After"] == "5"
 
 
 def test_a_request_can_wait():
@@ -224,13 +215,8 @@ def test_a_request_can_wait():
 def test_the_method_of_a_request_decides_whether_it_needs_the_lock(client, method, url, status):
     with held_elsewhere("pay:7"):
         assert getattr(client, method)(url).status_code == status
-
-
-def test_a_csrf_failure_takes_no_lock():
-    client = Client(enforce_csrf_checks=True)
-    with held_elsewhere("pay:7"):
-        assert client.post("/pay/7/").status_code == 403
-        assert client.post("/protected/7/").status_code == 403
+        protected = Client(enforce_csrf_checks=True).post("/protected/7/")
+        assert protected.status_code == 403, "a failure of CSRF takes no lock"
 
 
 @pytest.mark.django_db(transaction=True)
@@ -277,21 +263,11 @@ def test_fields_come_from_the_request_and_the_arguments(name, expected):
     ],
 )
 def test_a_field_that_the_request_lacks_is_named(name, text):
-    @locks.guard(name)
-    def view(request):
-        pytest.fail("the view ran")
-
     with pytest.raises(ValueError, match=text):
-        view(request_with(user=AnonymousUser(), session=SessionStore()))
-
-
-def test_a_keyword_of_the_url_that_is_missing_is_named():
-    @method_decorator(locks.guard("pay:{invoice}"), name="dispatch")
-    class Other(View):
-        pass
+        locks.guard(name)(refuse)(request_with(user=AnonymousUser(), session=SessionStore()))
 
     with pytest.raises(ValueError, match="needs 'invoice', which this call does not have"):
-        Other.as_view()(requests.post("/"), pk=7)
+        method_decorator(locks.guard("pay:{invoice}"))(View.dispatch)(View(), requests.post("/"))
 
 
 # Streaming
@@ -315,7 +291,7 @@ def report(request):
     return StreamingHttpResponse(Stream())
 
 
-def test_the_lock_is_held_until_the_stream_ends():
+def test_the_lock_is_held_until_the_stream_ends(caplog):
     response = locks.guard("outer")(report)(requests.get("/"))
     assert start(report, requests.get("/")).result().status_code == 409
     assert b"".join(response) == b"onetwo"
@@ -323,17 +299,20 @@ def test_the_lock_is_held_until_the_stream_ends():
     response.close()
     assert_nothing_held()
     response.close()  # a second time
+    response = report(requests.get("/"))
+    lose("report")
+    response.close()
+    assert "Lock not released after response: name='report'" in caplog.text
 
 
 @pytest.mark.parametrize(
     "end",
     [
-        lambda responses: responses[0].close(),
         lambda responses: start(responses[0].close).result(),
         lambda responses: responses.clear(),
         lambda responses: start(responses.clear).result(),
     ],
-    ids=["closed", "closed by another thread", "dropped", "dropped by another thread"],
+    ids=["closed by another thread", "dropped", "dropped by another thread"],
 )
 def test_a_stream_that_nobody_reads_releases_its_lock(end, caplog):
     responses = [report(requests.get("/"))]
@@ -341,13 +320,6 @@ def test_a_stream_that_nobody_reads_releases_its_lock(end, caplog):
     end(responses)
     free(locks, "report", timeout=20)  # its lease is longer
     assert "Lock not released" not in caplog.text
-
-
-def test_a_stream_whose_lock_was_lost_ends(caplog):
-    response = report(requests.get("/"))
-    lose("report")
-    response.close()
-    assert "Lock not released after response: name='report'" in caplog.text
 
 
 @pytest.mark.django_db(transaction=True)  # Django looks at its connections at the end of a request
@@ -364,24 +336,7 @@ async def test_an_async_view_that_streams_is_an_error():
     assert await locks.aget("report") is None
 
 
-# The lock is lost, and Redis is away
-
-
-def test_a_lost_lock_is_an_error_and_not_a_refusal():
-    @locks.guard("pay")
-    def view(request):
-        lose("pay")
-        return HttpResponse("paid")
-
-    with pytest.raises(LockLost):
-        view(requests.get("/"))
-
-
-def test_without_redis_the_view_does_not_run(own_locks, own_server):
-    own_server.stop()
-    view = own_locks.guard("pay")(lambda request: pytest.fail("the view ran"))
-    with pytest.raises(ConnectionError):
-        view(requests.get("/"))
+# Redis is away
 
 
 def test_if_redis_fails_at_the_release_the_response_is_kept(own_locks, own_server, caplog):
@@ -399,6 +354,8 @@ def test_if_redis_fails_at_the_release_the_response_is_kept(own_locks, own_serve
     assert "Lock not released after response: name='pay'" in caplog.text
     own_server.start()
     assert asyncio.run(aview(arequests.get("/"))).text == "paid"
+    with pytest.raises(ConnectionError):
+        own_locks.guard("pay")(refuse)(requests.get("/"))
 
 
 # Transactions
@@ -435,13 +392,9 @@ def test_the_lock_is_held_until_the_last_database_commits(other_database, monkey
             assert pay(requests.post("/"), 7).status_code == 200
         assert locks.get("pay:7")
     assert locks.get("pay:7") is None
-
-
-def test_a_database_without_a_transaction_does_not_count(other_database, monkeypatch):
-    monkeypatch.setitem(connection.settings_dict, "ATOMIC_REQUESTS", True)
     with transaction.atomic():  # the view is one of `non_atomic_requests` for the other database
         assert pay(requests.post("/"), 7).status_code == 200
-        assert locks.get("pay:7")
+        assert bool(locks.get("pay:7")) is both
     assert locks.get("pay:7") is None
 
 
@@ -473,14 +426,94 @@ def test_bad_input_is_found_where_the_view_is_defined(arguments, view, error, te
     assert text in str(caught.value)
 
 
-def test_a_function_without_a_request_is_an_error():
-    with pytest.raises(TypeError, match="this call has no request"):
-        locks.guard("pay")(lambda pk: None)(7)
+@pytest.mark.parametrize(
+    ("argument", "text"),
+    [("no request", "this call has no request"), (requests.get("/"), "returned a coroutine")],
+)
+def test_bad_input_is_found_by_the_call(argument, text):
+    with pytest.raises(TypeError, match=text):
+        locks.guard("pay")(lambda request: abusy(request, 7))(argument)
 
 
-def test_a_sync_method_that_returns_a_coroutine_is_an_error():
-    async def work():
-        return HttpResponse()
+# Django REST framework
 
-    with pytest.raises(TypeError, match="returned a coroutine"):
-        locks.guard("pay")(lambda request: work())(requests.get("/"))
+
+rest_requests = APIRequestFactory()
+
+
+@api_view(["POST"])
+@locks.guard("pay:{pk}")
+def rest_pay(request, pk):
+    return Response({"paid": pk})
+
+
+@locks.guard("pay:{pk}")
+@api_view(["POST"])
+def guarded_outside(request, pk):
+    return Response({"paid": pk})
+
+
+class RestPay(APIView):
+    permission_classes = (IsAuthenticated,)
+
+    @method_decorator(locks.guard("pay:{request.user.pk}:{request.data[order]}", retry_after=2))
+    def post(self, request, pk):
+        return Response({"paid": pk})
+
+
+class Payments(ViewSet):
+    @locks.guard("pay:{pk}")
+    def update(self, request, pk):
+        return Response({"paid": pk})
+
+
+@pytest.mark.parametrize(
+    "view",
+    [rest_pay, guarded_outside, Payments.as_view({"post": "update"})],
+    ids=["inside", "outside", "viewset"],
+)
+def test_a_second_request_is_refused_by_rest_framework(view):
+    assert view(rest_requests.post("/"), pk=7).data == {"paid": 7}
+    with held_elsewhere("pay:7"):
+        response = view(rest_requests.post("/"), pk=7)
+        assert response.status_code == 409
+        assert int(response["Retry-After"]) > 20
+        assert view(rest_requests.post("/"), pk=8).status_code == 200
+    assert_nothing_held()
+
+
+def test_a_guard_of_a_handler_comes_after_authentication(django_user_model):
+    request = rest_requests.post("/", {"order": 9}, format="json")
+    with held_elsewhere("pay:5:9"):
+        assert RestPay.as_view()(request, pk=7).status_code == 403
+        request = rest_requests.post("/", {"order": 9}, format="json")
+        force_authenticate(request, django_user_model(pk=5))
+        response = RestPay.as_view()(request, pk=7)
+        assert response.status_code == 409
+        assert response["Retry-After"] == "2"
+
+
+@override_settings(REST_FRAMEWORK={"EXCEPTION_HANDLER": "django_redislock.drf.exception_handler"})
+def test_the_handler_answers_refusals_and_leaves_other_exceptions_to_the_framework():
+    def respond(work):
+        @api_view(["POST"])
+        def view(request):
+            work()
+
+        return view(rest_requests.post("/"))
+
+    def fail(error):
+        raise error
+
+    with held_elsewhere(locks.lock("inner", timeout=9)):
+        response = respond(locks.lock("inner", timeout=9, blocking=False).__enter__)
+    assert response.status_code == 409
+    assert response.data == {"detail": "This request is already being processed. Try again later."}
+    assert 5 <= int(response["Retry-After"]) <= 9
+    response = respond(lambda: fail(AlreadyRunning("sync", expires_in=3600)))
+    assert (response.status_code, response["Retry-After"]) == (409, "60")
+    assert "sync" not in str(response.data)
+    assert respond(lambda: fail(NotFound())).status_code == 404
+    # The work is done, so this is no refusal.
+    with pytest.raises(LockLost):
+        respond(lambda: fail(LockLost("lost", lock_name="inner")))

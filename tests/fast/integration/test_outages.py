@@ -1,4 +1,4 @@
-"""Waiters ride through an outage of the server."""
+"""Waiters and holders in an outage: the server is stopped, restarted, full, or read-only."""
 
 import asyncio
 import logging
@@ -17,8 +17,9 @@ from redis.exceptions import (
 )
 
 from django_redislock import LockLost
+from django_redislock.engine import renewer
 from django_redislock.engine.outages import is_outage
-from tests.lock_tools import free, start, waiting, within
+from tests.lock_tools import free, lease_of, start, waiting, within
 from tests.tools import wait_until
 
 LONG = 60
@@ -44,14 +45,8 @@ def acquire(mode, lock, **options):
     return acquired
 
 
-@pytest.fixture(params=["sync", "async"])
-def mode(request):
-    return request.param
-
-
 @pytest.fixture
 def logged(caplog):
-    """Return the messages about outages so far."""
     caplog.set_level(logging.WARNING, "django_redislock")
 
     def messages():
@@ -88,24 +83,30 @@ OUTAGES = pytest.mark.parametrize(
 
 
 @OUTAGES
-@pytest.mark.parametrize("limit", [LONG, None], ids=["with a limit", "without"])
-def test_a_waiter_acquires_after_an_outage(
-    own_locks, own_server, own_redis, logged, mode, outage, limit
-):
+def test_waiters_acquire_after_an_outage(own_locks, own_server, own_redis, logged, mode, outage):
+    """One whose time is over raises the last error."""
     holder = own_locks.lock("a", timeout=LONG)
     assert holder.acquire()
-    waiter = start(partial(acquire, mode, own_locks.lock("a", blocking_timeout=limit)))
-    waiting(own_locks, "a", 1)
+    began = time.monotonic()
+    limited, unlimited, impatient = [
+        start(partial(acquire, mode, own_locks.lock("a", blocking_timeout=limit)))
+        for limit in (LONG, None, 2)
+    ]
+    waiting(own_locks, "a", 3)
     with outage(own_server, own_redis):
-        wait_until(lambda: logged() or waiter.done())
-        assert not waiter.done()
+        with pytest.raises((ConnectionError, ResponseError)):
+            impatient.result(60)
+        assert time.monotonic() - began > 1.9
+        assert not limited.done()
+        assert not unlimited.done()
     try:
         holder.release()
     except LockLost:  # the restarted server has lost its data
         assert outage is stopped
-    assert waiter.result(60)
-    [message] = logged()
-    assert message.startswith(f"{EVENT}: name='a' waiters=1 error=")
+    assert limited.result(60)
+    assert unlimited.result(60)
+    assert logged()[0].startswith(f"{EVENT}: name='a' waiters=")
+    free(own_locks, "a")
 
 
 @OUTAGES
@@ -125,43 +126,15 @@ def test_only_a_call_with_a_limit_may_begin_in_an_outage(
     free(own_locks, "a")
 
 
-@OUTAGES
-def test_the_last_error_is_raised_when_the_time_is_over(
-    own_locks, own_server, own_redis, mode, outage
-):
-    holder = own_locks.lock("a", timeout=LONG)
-    assert holder.acquire()
-    began = time.monotonic()
-    waiter = start(partial(acquire, mode, own_locks.lock("a", blocking_timeout=1.5)))
-    waiting(own_locks, "a", 1)
-    with outage(own_server, own_redis):
-        with pytest.raises((ConnectionError, ResponseError)):
-            waiter.result(60)
-        assert time.monotonic() - began > 1.4
-    with pytest.raises(LockLost) if outage is stopped else within(60):
-        holder.release()
-    free(own_locks, "a")
-
-
-def test_holders_and_queries_fail_at_once(own_locks, own_server):
-    lock = own_locks.lock("a", timeout=LONG, blocking_timeout=LONG)
-    assert lock.acquire()
-    own_server.stop()
-    for ask in (lambda: lock.extend(1), lock.locked, own_locks.count, lock.release):
-        with within(20), pytest.raises(ConnectionError):
-            ask()
-
-
 # What does not pass
 
 
 @pytest.mark.parametrize(
-    ("rules", "error"),
+    ("mode", "rules", "error"),
     [
-        (["resetpass", ">changed"], AuthenticationError),
-        (["-evalsha", "-blpop"], NoPermissionError),
+        ("sync", ["resetpass", ">changed"], AuthenticationError),
+        ("async", ["-evalsha", "-blpop"], NoPermissionError),
     ],
-    ids=["password", "commands"],
 )
 def test_a_right_that_is_withdrawn_is_an_error_at_once(
     alias_on, own_server, own_redis, mode, rules, error
@@ -182,47 +155,44 @@ def test_a_right_that_is_withdrawn_is_an_error_at_once(
     free(direct, "a")
 
 
-def test_a_full_server_and_a_wrong_database_are_errors_at_once(alias_on, own_server, own_redis):
-    own_redis.config_set("maxmemory", 1)
-    with within(20), pytest.raises((OutOfMemoryError, ResponseError)):
-        alias_on(own_server.url).lock("a", blocking_timeout=LONG).acquire()
+def test_a_wrong_database_is_an_error_at_once(alias_on, own_server):
     wrong = alias_on(own_server.url.replace("/0", "/999"))
     with within(20), pytest.raises((ResponseError, ConnectionError), match=r"(?i)db|database"):
         wrong.lock("a", blocking_timeout=LONG).acquire()
 
 
-REPLIES = {
-    "LOADING Redis is loading the dataset in memory": True,
-    "READONLY You can't write against a read only replica.": True,
-    "NOREPLICAS Not enough good replicas to write.": True,
-    "CLUSTERDOWN Hash slot not served": True,
-    "CLUSTERDOWN The cluster is down": True,
-    "TRYAGAIN Multiple keys request during rehashing of slot": True,
-    "MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.": True,
-    "MOVED 3999 127.0.0.1:6381": True,
-    "ASK 3999 127.0.0.1:6381": True,
-    "UNBLOCKED force unblock from blocking operation, instance state changed": True,
-    "BUSY Redis is busy running a script. You can only call SCRIPT KILL.": True,
-    "ERR max number of clients reached": True,
-    "ERR Error running script (call to f_0): @user_script:1: -NOREPLICAS Not enough good "
-    "replicas to write.": True,
-    "OOM command not allowed when used memory > 'maxmemory'.": False,
-    "MISCONF Errors writing to the AOF file: No space left on device": False,
-    "WRONGPASS invalid username-password pair or user is disabled.": False,
-    "NOAUTH Authentication required.": False,
-    "NOPERM this user has no permissions to run the 'blpop' command": False,
-    "ERR DB index is out of range": False,
-    "ERR unknown command 'BLPOP'": False,
-    "WRONGTYPE Operation against a key holding the wrong kind of value": False,
-    "BUSYGROUP Consumer Group name already exists": False,
-}
+PASSING = """\
+LOADING Redis is loading the dataset in memory
+READONLY You can't write against a read only replica.
+NOREPLICAS Not enough good replicas to write.
+CLUSTERDOWN Hash slot not served
+TRYAGAIN Multiple keys request during rehashing of slot
+MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.
+MOVED 3999 127.0.0.1:6381
+ASK 3999 127.0.0.1:6381
+UNBLOCKED force unblock from blocking operation, instance state changed
+BUSY Redis is busy running a script. You can only call SCRIPT KILL.
+ERR max number of clients reached
+ERR Error running script (call to f_0): @user_script:1: -NOREPLICAS Not enough good replicas"""
+
+LASTING = """\
+OOM command not allowed when used memory > 'maxmemory'.
+MISCONF Errors writing to the AOF file: No space left on device
+WRONGPASS invalid username-password pair or user is disabled.
+NOAUTH Authentication required.
+NOPERM this user has no permissions to run the 'blpop' command
+ERR DB index is out of range
+ERR unknown command 'BLPOP'
+WRONGTYPE Operation against a key holding the wrong kind of value
+BUSYGROUP Consumer Group name already exists"""
 
 
-@pytest.mark.parametrize("reply", REPLIES)
-def test_an_error_reply_is_an_outage_only_if_it_passes(redis_server, reply):
-    with pytest.raises(RedisError) as caught:
-        redis_server.eval("return redis.error_reply(ARGV[1])", 0, reply)
-    assert is_outage(caught.value) is REPLIES[reply]
+@pytest.mark.parametrize(("replies", "passes"), [(PASSING, True), (LASTING, False)])
+def test_an_error_reply_is_an_outage_only_if_it_passes(redis_server, replies, passes):
+    for reply in replies.splitlines():
+        with pytest.raises(RedisError) as caught:
+            redis_server.eval("return redis.error_reply(ARGV[1])", 0, reply)
+        assert is_outage(caught.value) is passes, reply
 
 
 # Places, and what was granted in the meantime
@@ -272,3 +242,100 @@ def test_a_cancelled_task_leaves_an_outage_at_once(own_locks, own_server, logged
     asyncio.run(use())
     own_server.start()
     free(own_locks, "a")
+
+
+# Holders
+
+
+def test_holders_and_queries_fail_at_once(own_locks, own_server):
+    lock = own_locks.lock("a", timeout=LONG, blocking_timeout=LONG)
+    assert lock.acquire()
+    own_server.stop()
+    for ask in (lambda: lock.extend(1), lock.locked, own_locks.count, lock.release):
+        with within(20), pytest.raises(ConnectionError):
+            ask()
+
+
+def test_a_lock_is_lost_at_the_end_of_its_lease_if_the_server_is_unreachable(
+    own_locks, own_server, moving_clock
+):
+    lost = []
+    lock = own_locks.lock("a", timeout=30, on_lost=lost.append)
+    assert lock.acquire()
+    lease = lease_of(lock)
+    own_server.stop()
+    moving_clock.forward(29)
+    assert lost == []
+    assert lease.due <= lease.deadline
+    moving_clock.forward(1)
+    assert lost == [lock]
+    with pytest.raises((LockLost, ConnectionError)):
+        lock.release()
+    assert len(lost) == 1
+
+
+@pytest.mark.parametrize("extension", [0, 300])
+def test_a_release_is_repeated_until_the_server_accepts_it(
+    own_locks, own_redis, monkeypatch, moving_clock, extension
+):
+    # An error must not count as the reply that the lock is not held, which ends the repetitions.
+    monkeypatch.setattr(renewer, "LATE_REQUEST_SECONDS", 0)
+    lock = own_locks.lock("a", timeout=60)
+    assert lock.acquire()
+    if extension:
+        lock.extend(extension)
+    with without_replicas(None, own_redis):
+        with pytest.raises(ResponseError, match="NOREPLICAS"):
+            lock.release()
+        moving_clock.forward(extension * 0.9 or 2)
+    assert own_locks.get("a")
+    moving_clock.forward(2)
+    assert own_locks.get("a") is None
+
+
+def test_a_release_that_failed_does_not_shorten_at_least_for(own_locks, own_redis, moving_clock):
+    lock = own_locks.lock("a", timeout=300, at_least_for=60)
+    assert lock.acquire()
+    token = lock.token
+    with without_replicas(None, own_redis), pytest.raises(ResponseError, match="NOREPLICAS"):
+        lock.release()
+    moving_clock.forward(2)
+    info = own_locks.get("a")
+    assert (info.state, info.token) == ("cooldown", token)
+    assert 50 < info.ttl <= 60
+    assert own_locks.force_release("a") == 1
+
+
+async def test_a_restarted_server_is_used_again_at_once(own_locks, own_server):
+    fences = []
+    for _ in range(2):
+        async with own_locks.lock("a", timeout=300) as lock:
+            fences.append(lock.fence_token)
+        with own_locks.lock("a") as lock:
+            fences.append(lock.fence_token)
+        own_server.stop()
+        own_server.start()
+        await asyncio.sleep(0.1)  # until asyncio notices that the connection was closed
+    async with own_locks.lock("a", timeout=300) as lock:
+        assert await lock.aowned()
+    assert sorted(set(fences)) == fences
+
+
+def test_a_full_server_serves_holders(own_locks, own_redis, moving_clock):
+    lock, handed_over = own_locks.lock("a", timeout=30), own_locks.lock("c", timeout=30)
+    for each in (lock, handed_over):
+        assert each.acquire()
+    waiter = start(own_locks.lock("c", timeout=30).acquire)
+    waiting(own_locks, "c", 1)
+    own_redis.config_set("maxmemory", 1)
+    moving_clock.forward(20)
+    moving_clock.forward(20)
+    assert lock.owned()
+    assert lock.extend(10)
+    with within(20), pytest.raises((OutOfMemoryError, ResponseError), match="maxmemory"):
+        own_locks.lock("d", blocking_timeout=LONG).acquire()
+    handed_over.release()
+    assert waiter.result(60)
+    assert own_locks.force_release("c") == 1
+    lock.release()
+    assert own_locks.count() == 0

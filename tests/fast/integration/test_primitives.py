@@ -1,12 +1,15 @@
-"""Semaphores, read-write locks, re-entrancy and cooldown."""
+"""Semaphores, read-write locks, `lock_many()`, re-entrancy and cooldown."""
 
 import asyncio
 
 import pytest
+from redis.exceptions import ConnectionError
 
-from django_redislock import LockError, locks
-from tests.lock_tools import start
+from django_redislock import LockError, LockLost, locks
+from django_redislock.lock_types.multi_lock import MultiAcquisition
+from tests.lock_tools import free, interrupt_where, start, waiting
 from tests.round_trips import RoundTrips
+from tests.tools import wait_until
 
 
 def test_a_holder_that_would_wait_for_itself_gets_an_error():
@@ -68,26 +71,116 @@ async def test_reentrancy_goes_by_task_in_async():
 def test_a_lock_released_early_stays_held_during_its_cooldown():
     with locks.lock("tick", timeout=0.5, at_least_for=1.5) as lock:
         acquired = locks.get("tick").acquired_at
+        lock.reacquire()
+        lock.extend(0.3, replace_ttl=True)
+        assert locks.get("tick").ttl > 0.5, "a shorter lease does not end it"
     assert lock.token is None
     info = locks.get("tick")
     assert info.state == "cooldown"
-    assert (info.expires_at - acquired).total_seconds() == 1.5
+    assert 1.5 <= (info.expires_at - acquired).total_seconds() < 1.6
     assert not locks.lock("tick", blocking=False).acquire()
     with locks.lock("tick", blocking_timeout=10):
         began = locks.get("tick").acquired_at
     assert (began - acquired).total_seconds() >= 1.5
 
 
-async def test_a_generator_may_be_closed_after_the_end_of_its_task():
-    async def read():
-        async with locks.lock("a"):
-            yield
+# Several locks, all or none
 
-    async def begin(generator):
-        await anext(generator)
+NAMES = ["b", "a", "c", "b"]
 
-    generator = read()
-    await asyncio.create_task(begin(generator))
-    assert await locks.aget("a")
-    await asyncio.create_task(generator.aclose())
-    assert await locks.aget("a") is None
+
+def held():
+    return sorted(info.name for info in locks.active())
+
+
+async def test_all_are_held_and_released(manager):
+    with manager.lock_many(NAMES, timeout=10) as lock:
+        assert sorted(info.name for info in manager.active()) == ["a", "b", "c"]
+        assert lock.owned()
+        assert lock.locked()
+        lock.assert_held()
+        manager.assert_held("b")
+        assert lock.names == ("a", "b", "c")
+        assert set(lock.fence_tokens) == {"a", "b", "c"}
+        assert lock.fence_tokens["a"] == manager.get("a").fence_token
+        assert lock.fence_token is None, "each has its own"
+        lock.extend(100)
+        assert all(info.ttl > 100 for info in manager.active())
+    assert held() == []
+    async with locks.lock_many(NAMES) as lock:
+        assert await lock.aowned()
+        assert await lock.alocked()
+        await lock.aextend(10)
+        assert not await locks.lock_many(["c", "d"], blocking=False).aacquire()
+    assert not await lock.alocked()
+    assert held() == []
+
+
+def test_a_partial_acquisition_keeps_no_lock():
+    with locks.lock("c"):
+        assert not locks.lock_many(NAMES, at_least_for=30, blocking=False).acquire()
+        assert not locks.lock_many(NAMES, blocking_timeout=0.1).acquire()
+        assert held() == ["c"], "and no cooldown"
+
+
+def test_the_order_of_names_cannot_cause_a_deadlock():
+    def use(names):
+        for _ in range(50):
+            with locks.lock_many(names, blocking_timeout=20):
+                pass
+
+    users = [start(use, names) for names in (["a", "b"], ["b", "a"], ["c", "a"], ["b", "c"])]
+    for user in users:
+        user.result(60)
+
+
+@pytest.mark.parametrize(("wait", "gets"), [(20, ["a", "b"]), (0.8, [])])
+def test_if_a_lock_is_lost_during_a_wait_all_are_requested_again(wait, gets):
+    holder = locks.lock("b")
+    assert holder.acquire()
+    many = locks.lock_many(["b", "a"], timeout=0.5, auto_renewal=False, blocking_timeout=wait)
+
+    def use():
+        return held() if many.acquire() and not many.lost else []
+
+    waits = start(use)
+    waiting(locks, "b", 1)
+    assert held() == ["a", "b"]
+    free(locks, "a")
+    if gets:
+        holder.release()
+    assert waits.result(60) == gets
+    if not gets:
+        holder.release()
+    wait_until(lambda: held() == [])
+
+
+def test_the_first_of_several_errors_is_raised(own_locks, own_server):
+    lock = own_locks.lock_many(NAMES)
+    assert lock.acquire()
+    own_server.stop()
+    with pytest.raises(ConnectionError):
+        lock.release()
+    assert lock.token is None
+
+
+def test_the_loss_of_several_calls_on_lost_once():
+    lost = []
+    with locks.lock_many(NAMES, timeout=1.5, on_lost=lost.append) as lock:
+        locks.force_release("a")
+        locks.force_release("b")
+        wait_until(lambda: lock.lost and lost)
+        with pytest.raises(LockLost):
+            lock.assert_held()
+        with pytest.raises(LockLost):
+            lock.release()
+        assert lock.acquire()
+    assert lost == [lock]
+
+
+@pytest.mark.parametrize("place", ["CompositeHold.__init__", "CompositeHold.begin"])
+def test_an_interrupt_after_the_acquisition_releases_all_locks(place):
+    many = locks.lock_many(["a", "b"], timeout=600)
+    with interrupt_where(place, MultiAcquisition._acquire_each):
+        many.__enter__()
+    wait_until(lambda: held() == [])

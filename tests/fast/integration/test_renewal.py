@@ -6,10 +6,7 @@ import re
 import sys
 import threading
 import time
-import weakref
-from contextlib import suppress
 from functools import partial
-from itertools import count
 
 import pytest
 import redis
@@ -29,8 +26,8 @@ from tests.lock_tools import (
     arenewed,
     commands,
     cut_connections,
+    free,
     hanging,
-    interrupt_at,
     lease_of,
     listening,
     renewed,
@@ -42,7 +39,6 @@ from tests.tools import no_new_threads, wait_until
 
 @pytest.fixture
 def heard():
-    """The arguments of each signal `lock_lost`."""
     sent = []
     with listening(lock_lost, lambda **about: sent.append(about)):
         yield sent
@@ -74,33 +70,37 @@ def test_an_unresponsive_server_does_not_delay_renewals_on_others(own_locks, own
             renewed(locks, "a")
 
 
-def test_a_renewal_does_not_shorten_a_longer_lease(moving_clock):
-    with locks.lock("a", timeout=1.5) as lock:
-        lock.extend(100)
-        moving_clock.forward(80)
-        assert locks.get("a").ttl > 90
-        assert not lock.lost
-
-
 @pytest.mark.parametrize("harm", [cut_connections, redis.Redis.script_flush])
 def test_a_renewal_survives_lost_connections_and_scripts(redis_server, moving_clock, harm):
-    with locks.lock("a", timeout=30) as lock:
+    with locks.lock("a", timeout=30) as lock, locks.lock("b", timeout=1.5) as longer:
+        longer.extend(100)
         for _ in range(3):
             harm(redis_server)
             moving_clock.forward(12)
             moving_clock.forward(2)  # an attempt that failed is repeated
         assert not lock.lost
+        assert not longer.lost
+        assert locks.get("b").ttl > 90, "a renewal does not shorten a longer lease"
 
 
 def test_the_loss_of_a_force_released_lock_is_reported_once(heard, moving_clock):
     lost = []
-    lock = locks.lock("a", timeout=30, on_lost=lost.append)
+
+    def take_again(lock):
+        lost.append(lock)
+        with locks.lock("a", blocking=False):
+            pass
+
+    lock = locks.lock("a", timeout=30, on_lost=take_again, reentrant=True)
     assert lock.acquire()
     held = {"token": lock.token, "fence_token": lock.fence_token}
     assert locks.force_release("a") == 1
     for _ in range(4):
         moving_clock.forward(15)
     assert lock.lost
+    with locks.lock("a", reentrant=True, blocking=False) as again:
+        assert not again.lost
+        assert locks.get("a").fence_token == again.fence_token, "the lost one is not entered"
     for use in (lock.assert_held, lock.release):
         with pytest.raises(LockLost):
             use()
@@ -197,17 +197,6 @@ def has_failed_in(thread, caplog):
     return thread in [each.thread for each in failed]
 
 
-def test_a_round_that_fails_does_not_stop_renewal(own_locks, monkeypatch, caplog):
-    with own_locks.lock("a", timeout=1.5) as lock:
-        book = lease_of(lock).renewer
-        with monkeypatch.context() as patch:
-            patch.setattr(renewer.Renewer, "batches", fails)
-            book.wake()
-            wait_until(lambda: book._worker and has_failed_in(book._worker.ident, caplog))
-        renewed(own_locks, "a")
-        assert not lock.lost
-
-
 async def test_a_round_that_fails_does_not_stop_renewal_in_async(monkeypatch, caplog):
     loop_thread = threading.get_ident()
     async with locks.lock("a", timeout=1.5) as lock:
@@ -216,6 +205,16 @@ async def test_a_round_that_fails_does_not_stop_renewal_in_async(monkeypatch, ca
             lease_of(lock).renewer.wake()
             await asyncio.to_thread(wait_until, lambda: has_failed_in(loop_thread, caplog))
         await arenewed(locks, "a")
+
+
+def test_a_round_that_fails_does_not_stop_renewal(own_locks, monkeypatch, caplog):
+    with own_locks.lock("a", timeout=1.5) as lock:
+        book = lease_of(lock).renewer
+        with monkeypatch.context() as patch:
+            patch.setattr(renewer.Renewer, "batches", fails)
+            book.wake()
+            wait_until(lambda: book._worker and has_failed_in(book._worker.ident, caplog))
+        renewed(own_locks, "a")
         assert not lock.lost
 
 
@@ -231,27 +230,12 @@ def test_the_renewer_looks_at_holds_while_their_thread_adds_and_removes_some(own
     sys.setswitchinterval(1e-6)
     try:
         nesting = start(nest)
-        for _ in range(200_000):
+        for _ in range(50_000):
             thread_renewer(own_locks._server()).watched()
     finally:
         ended.set()
         sys.setswitchinterval(interval)
     nesting.result(60)
-
-
-def test_on_lost_may_use_locks_itself(moving_clock):
-    took = []
-
-    def take_again(lost):
-        again = locks.lock("a", blocking=False)
-        took.append(again.acquire())
-        again.release()
-
-    lock = locks.lock("a", timeout=30, on_lost=take_again)
-    assert lock.acquire()
-    assert locks.force_release("a") == 1
-    moving_clock.forward(15)
-    assert took == [True]
 
 
 def test_a_lock_whose_thread_ended_is_left_to_expire(heard, moving_clock):
@@ -275,37 +259,28 @@ def send_without_a_reply(lease, seconds, *, replace):
     yield
 
 
-def test_an_extension_without_a_reply_counts_if_it_shortens_the_lease():
+def test_an_extension_without_a_reply_counts_if_it_shortens_the_lease(moving_clock):
+    def left():
+        return lease.deadline - clock.now()
+
     with locks.lock("a", timeout=30, auto_renewal=False) as lock:
         lease = lease_of(lock)
-        for replace, left in ((False, 30), (True, 2)):
-            for _ in send_without_a_reply(lease, 2, replace=replace):
-                assert left - 1 < lease.deadline - clock.now() <= left
-
-
-def test_requests_without_a_reply_may_shorten_the_lease_later(moving_clock):
-    """The server may receive the request after renewals that were sent later."""
-    with locks.lock("a", timeout=30, auto_renewal=False) as lock:
-        lease = lease_of(lock)
-        for seconds in (2, 5):
-            list(send_without_a_reply(lease, seconds, replace=True))
+        for replace, seconds, counts in ((False, 2, 30), (True, 2, 2), (True, 5, 2)):
+            for _ in send_without_a_reply(lease, seconds, replace=replace):
+                assert counts - 1 < left() <= counts
+        # The server may receive these requests after renewals that were sent later.
         lease.apply_renewal(clock.now(), 30)
         lock.extend(30)
-        assert 1 < lease.deadline - clock.now() <= 2
+        assert 1 < left() <= 2
         moving_clock.pass_time(61)
         lease.apply_renewal(clock.now(), 30)
-        assert lease.deadline - clock.now() > 2
-
-
-def test_a_renewal_in_progress_does_not_undo_a_shorter_lease():
-    with locks.lock("a", timeout=30) as lock:
-        lease = lease_of(lock)
-        sent = clock.now()
+        assert left() > 2
+        sent = clock.now()  # a renewal in progress does not undo a shorter lease
         lock.extend(2, replace_ttl=True)
         lease.apply_renewal(sent, 30)
-        assert lease.deadline - clock.now() <= 2
+        assert left() <= 2
         lease.apply_renewal(clock.now(), 30)
-        assert lease.deadline - clock.now() > 2
+        assert left() > 2
 
 
 @pytest.mark.parametrize(
@@ -332,6 +307,21 @@ def test_the_lease_ends_earlier_for_the_holder_than_on_the_server():
                 change()
                 ends = time.time() - clock.now() + lease_of(lock).deadline
                 assert ends < locks.get("a").expires_at.timestamp()
+
+
+def test_a_renewed_lease_counts_from_before_the_request(moving_clock, monkeypatch):
+    sent = []
+
+    def slow(*args):
+        sent.append(moving_clock.now())
+        answer = run(*args)
+        moving_clock.pass_time(5)
+        return answer
+
+    monkeypatch.setattr(renewer, "run", slow)
+    with locks.lock("a", timeout=30) as lock:
+        moving_clock.forward(15)
+        assert sent[0] < lock._visible_hold().deadline <= sent[0] + 30
 
 
 def test_a_renewal_counts_for_at_most_the_requested_lease():
@@ -412,51 +402,23 @@ def test_each_lock_object_of_the_hold_reports_the_loss_once(moving_clock):
     assert len(reported) == 3
 
 
-def ends(book):
-    wait_until(lambda: book._worker is None)
+def test_an_idle_renewer_ends_but_not_before_its_leases(own_locks, monkeypatch):
+    def is_ending():
+        return sys._current_frames()[thread.ident].f_code.co_name == "_ends"
 
-
-def test_an_idle_renewer_does_not_end_before_its_leases(own_locks, monkeypatch):
     monkeypatch.setattr(renewer, "RENEWER_IDLE_SECONDS", 0.3)
     book = thread_renewer(own_locks._server())
     book.wake()
     wait_until(lambda: math.isfinite(book._wakes_at))
     with own_locks.lock("a", timeout=1.2):  # due after the renewer looks again
         renewed(own_locks, "a")
-    ends(book)
-
-
-def test_a_renewer_that_is_woken_as_it_ends_continues(own_locks, monkeypatch):
-    monkeypatch.setattr(renewer, "RENEWER_IDLE_SECONDS", 0.05)
-    with own_locks.lock("a", timeout=1.5):
-        book = thread_renewer(own_locks._server())
         thread = book._worker
-
-    def is_ending():
-        return sys._current_frames()[thread.ident].f_code.co_name == "_ends"
-
     with book._starting:
         wait_until(is_ending)
         book._wakeup.set()  # like `wake()`, which holds this lock
     with own_locks.lock("a", timeout=1.5):
         renewed(own_locks, "a")
-    ends(book)
-    known = weakref.ref(book)
-    del book
-    wait_until(lambda: known() is None)  # its thread may still be ending
-
-
-def test_an_interrupt_while_it_is_woken_does_not_stop_the_renewer(own_locks):
-    with own_locks.lock("a", timeout=1.5):
-        book = thread_renewer(own_locks._server())
-        for step in count(1):
-            waking = interrupt_at(step, renewer.ThreadRenewer.wake.__code__)
-            with suppress(KeyboardInterrupt), waking as struck:
-                book.wake()
-            renewed(own_locks, "a")
-            if not struck:
-                break
-        assert step > 2
+    wait_until(lambda: book._worker is None)
 
 
 def test_a_grant_survives_a_short_outage(proxied, caplog):
@@ -483,3 +445,61 @@ def test_a_grant_survives_a_short_outage(proxied, caplog):
     wait_until(lambda: not own.get("a").unconfirmed)
     may_end.set()
     held.result(10)
+
+
+# max_hold: a hold that lasts longer is lost, although its holder still runs
+
+
+@pytest.mark.parametrize("make", [partial(locks.lock, "a"), partial(locks.lock_many, ["a", "b"])])
+def test_the_lock_is_renewed_until_max_hold_and_then_lost(moving_clock, make):
+    lost = []
+    lock = make(timeout=30, max_hold=50, on_lost=lost.append)
+    with lock:
+        moving_clock.forward(25)  # each acquisition has its own
+    assert lock.acquire()
+    for _ in range(3):
+        moving_clock.forward(15)
+        lock.assert_held()
+    assert lost == []
+    moving_clock.forward(6)
+    assert lost == [lock]
+    assert lock.lost
+    with pytest.raises(LockLost):
+        lock.release()
+    assert locks.get("a") is None
+
+
+def test_the_lease_ends_at_max_hold(moving_clock):
+    hangs = locks.lock("a", timeout=0.5, max_hold=0.7)
+    assert hangs.acquire()
+    free(locks, "a")
+    with pytest.raises(LockLost):
+        hangs.release()
+    lock = locks.lock("a", timeout=30, max_hold=50)
+    assert lock.acquire()
+    lock.extend(100)
+    assert locks.get("a").ttl <= 50  # so that others acquire it then
+    moving_clock.pass_time(49)
+    lock.assert_held()
+    moving_clock.pass_time(2)
+    for use in (lock.assert_held, lock.release):
+        with pytest.raises(LockLost):
+            use()
+
+
+def test_the_wait_for_another_lock_does_not_count(hold, moving_clock):
+    first = hold("b")
+    lock = locks.lock_many(["a", "b"], timeout=30, max_hold=50)
+
+    def acquire():
+        assert lock.acquire()
+        moving_clock.forward(1)  # the renewal confirms the grant
+        moving_clock.forward(24)
+        lock.assert_held()
+        lock.release()
+
+    acquiring = start(acquire)
+    waiting(locks, "b", 1)
+    moving_clock.forward(28)
+    first.release()
+    acquiring.result(60)

@@ -17,7 +17,6 @@ pytestmark = pytest.mark.xdist_group("replicas")  # its servers start once
 
 @pytest.fixture(scope="module")
 def pair():
-    """A primary and its replica."""
     with Node() as primary, Node(replicaof=f"127.0.0.1 {primary.port}") as replica:
         yield primary, replica
 
@@ -47,16 +46,23 @@ def on(replica: Node, name: str) -> bool:
     return any(key.endswith(f"lock:{name}") for key in replica.client().scan_iter())
 
 
-def test_a_lock_is_on_the_replica_when_it_is_acquired(replicated, replica):
+def test_a_lock_is_on_the_replica_when_it_is_acquired(alias_on, primary, replica):
+    # The client's timeout limits the wait for the replica.
+    replicated = alias_on(primary.url, socket_timeout=0.95)
+
     async def use():
         for number in range(20, 30):
             async with replicated.lock(f"a{number}", min_replicas=1):
                 assert on(replica, f"a{number}")
 
-    for number in range(10):
-        with replicated.lock(f"a{number}", min_replicas=1):
-            assert on(replica, f"a{number}")
     asyncio.run(use())
+    for number in range(10):
+        with replicated.lock(f"a{number}", min_replicas=1) as lock:
+            assert on(replica, f"a{number}")
+            if number == 9:
+                replica.pause()
+                with pytest.raises(ConnectionError, match="'a9' was not extended: 0 of 1"):
+                    lock.extend(60)
 
 
 def test_a_lock_without_a_confirmation_by_a_replica_is_refused_and_released(replicated, replica):
@@ -131,17 +137,6 @@ def test_a_renewal_counts_when_the_replica_has_it(replicated, replica, moving_cl
         lock.release()
     assert not other.lost  # renewed without the replica
     other.release()
-
-
-def test_an_extension_counts_when_the_replica_has_it(alias_on, primary, replica):
-    """The client's timeout limits the wait for the replica."""
-    hasty = alias_on(primary.url, socket_timeout=0.95)
-    lock = hasty.lock("a", min_replicas=1)
-    assert lock.acquire()
-    replica.pause()
-    with pytest.raises(ConnectionError, match="'a' was not extended: 0 of 1"):
-        lock.extend(60)
-    lock.release()
 
 
 def test_a_lock_without_replicas_does_not_satisfy_min_replicas_on_reentry(replicated):

@@ -51,10 +51,6 @@ def table():
     return {kind: tuple(map(int, numbers)) for kind, *numbers in rows}
 
 
-def test_the_table_has_each_kind():
-    assert set(table()) == {*KINDS, "`quorum`"}
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_cost_of_a_lock_matches_the_table(redis_server, kind):
     make, (acquire, release, over) = KINDS[kind], table()[kind]
@@ -68,6 +64,7 @@ def test_the_cost_of_a_lock_matches_the_table(redis_server, kind):
 
 
 def test_the_cost_of_a_quorum_matches_the_table(three_servers):
+    assert set(table()) == {*KINDS, "`quorum`"}
     acquire, release, over = table()["`quorum`"]
     with ExitStack() as stack:
         clients = [
@@ -102,6 +99,7 @@ def test_the_cost_of_a_quorum_matches_the_table(three_servers):
 
 def test_the_round_trips_of_a_held_lock():
     with locks.lock("a", reentrant=True) as lock:
+        lock.reacquire()  # the server knows the script
         for ask, count in (
             (lock.locked, 1),
             (lock.owned, 1),

@@ -3,21 +3,16 @@
 import uuid
 
 import pytest
+from redis.exceptions import TimeoutError
 
-from django_redislock import locks
+from django_redislock import LockLost, LockNotOwnedError, locks
 from django_redislock.lock_types import QueueLock
 from django_redislock.lock_types.stored_task import Outbox, store
-from tests.lock_tools import start
+from tests.lock_tools import free, hanging, renewed, start, waiting
 from tests.tools import wait_until
 
-
-@pytest.fixture
-def name():
-    name = f"stored-{uuid.uuid4().hex}"
-    yield name
-    for waiter in locks.queue(name, 1000):
-        locks.force_release(name, waiter.stored_token)
-    locks.force_release(name)
+claims: dict[str, str] = {}
+"""The claims of granted and taken messages, by their tokens."""
 
 
 @pytest.fixture
@@ -25,31 +20,36 @@ def outbox():
     return Outbox(locks.alias)
 
 
-claims: dict[str, str] = {}
-"""The claims of granted and taken messages, by their tokens."""
+@pytest.fixture
+def name(outbox):
+    name = f"stored-{uuid.uuid4().hex}"
+    yield name
+    for waiter in locks.queue(name, 1000):
+        locks.force_release(name, waiter.stored_token)
+    locks.force_release(name)
+    while claims:
+        outbox.confirm(*claims.popitem())
 
 
 def token_of(name, task_id):
     return f"queued-{name}-{task_id}"
 
 
-def queue_lock(name, task_id, lock=None):
-    lock = lock or locks.lock(name)
-    return QueueLock(lock, token_of(name, task_id), ("shop.task", task_id))
+def queue_lock_of(name, task_id, lock=None):
+    return QueueLock(lock or locks.lock(name), token_of(name, task_id), ("shop.task", task_id))
 
 
 def put(name, task_id, lock=None, **options):
     defaults = {"lease": 60, "starts_in": 0, "expires_in": 0, "most": 0, "arrival": 0}
     message = f"message {task_id}"
-    stored = store(queue_lock(name, task_id, lock), message, **{**defaults, **options})
+    stored = store(queue_lock_of(name, task_id, lock), message, **{**defaults, **options})
     if stored.claim:
         claims[token_of(name, task_id)] = stored.claim
     return stored
 
 
 def finish(name, task_id):
-    """End the task that has the lock."""
-    assert queue_lock(name, task_id).release()
+    assert queue_lock_of(name, task_id).release()
 
 
 def queued(name):
@@ -84,7 +84,6 @@ def test_a_late_confirmation_does_not_lose_a_message_that_was_granted_again(name
         assert taken(outbox, name) == []
     assert not outbox.confirm(token_of(name, "1"), late)
     assert taken(outbox, name) == ["message 1"]
-    confirm(outbox, name, "1")
 
 
 def test_messages_are_granted_one_after_the_other(name, outbox):
@@ -106,37 +105,31 @@ def test_messages_are_granted_one_after_the_other(name, outbox):
 
 def test_a_message_that_nobody_confirms_is_taken_again(name, outbox):
     put(name, "1")
-    [again] = wait_until(lambda: taken_messages(outbox, name), timeout=10, interval=0.2)
-    assert not again.is_again  # its sender died before it sent it
-    [again] = wait_until(lambda: taken_messages(outbox, name), timeout=10, interval=0.2)
-    assert again.is_again
-    confirm(outbox, name, "1")
+    for is_again in (False, True):  # its sender died before it sent it, and then its worker
+        [message] = wait_until(lambda: taken_messages(outbox, name), timeout=10, interval=0.2)
+        assert message.is_again is is_again
 
 
-def test_the_queue_shows_messages_and_processes_in_one_order(name, outbox):
-    with locks.lock(name):
-        put(name, "1")
-        waiting = start(locks.lock(name).acquire)
-        wait_until(lambda: locks.get(name).waiters == 2)
-        put(name, "2")
-        assert [each.is_stored for each in locks.queue(name)] == [True, False, True]
-    assert taken(outbox, name) == ["message 1"]
-    finish(name, "1")
-    assert waiting.result(60)
-    assert taken(outbox, name) == []
-    locks.force_release(name)
-    assert taken(outbox, name) == ["message 2"]
-    confirm(outbox, name, "1", "2")
-
-
-def test_messages_outlast_the_heartbeats_of_processes(name, outbox):
+def test_messages_and_processes_wait_in_one_queue(name, outbox):
     with locks.lock(name):
         put(name, "1")
         assert not locks.lock(name).acquire(blocking_timeout=0.1)
-        keys = locks._server().keys.of(name)
-        assert locks._server().client.ttl(keys.queue) == -1
+        queue = locks._server().keys.of(name).queue
+        assert locks._server().client.ttl(queue) == -1, "a message needs no heartbeats"
+        waiter = start(locks.lock(name).acquire)
+        waiting(locks, name, 2)
+        put(name, "2")
+        put(name, "3")
+        *others, last = locks.queue(name)
+        assert [each.is_stored for each in others] == [True, False, True]
+        assert locks.force_release(name, last.stored_token)
+        assert queued(name)[-1] == "2"
     assert taken(outbox, name) == ["message 1"]
-    confirm(outbox, name, "1")
+    finish(name, "1")
+    assert waiter.result(60)
+    assert taken(outbox, name) == []
+    locks.force_release(name)
+    assert taken(outbox, name) == ["message 2"]
 
 
 def test_a_limit_is_the_number_of_granted_messages_and_the_latest_counts(name, outbox):
@@ -148,14 +141,14 @@ def test_a_limit_is_the_number_of_granted_messages_and_the_latest_counts(name, o
     assert put(name, "5", lock).outcome == "queued"
     assert put(name, "6", locks.semaphore(name, 4)).outcome == "granted"
     assert taken(outbox, name) == ["message 5"]
-    confirm(outbox, name, *"123456")
 
 
 def test_too_many_messages_are_refused(name, outbox):
     outcomes = [put(name, each, most=2).outcome for each in "1234"]
     assert outcomes == ["granted", "queued", "queued", "full"]
     assert put(name, "3", most=2).outcome == "queued"  # a repeated request
-    confirm(outbox, name, "1")
+    other_type = locks.semaphore(name, 2)
+    assert put(name, "5", other_type)[:2] == ("kind", "mutex")
 
 
 def test_a_message_returns_to_its_place(name, outbox):
@@ -168,7 +161,6 @@ def test_a_message_returns_to_its_place(name, outbox):
         assert queued(name) == ["1", "2"]
     assert taken(outbox, name) == ["message 1"]
     assert not outbox.cancel(token_of(name, "1")), "it has its lock"
-    confirm(outbox, name, "1")
 
 
 def test_a_message_is_sent_without_the_lock(name, outbox):
@@ -182,7 +174,6 @@ def test_a_message_is_sent_without_the_lock(name, outbox):
     assert taken(outbox, name) == ["message 2"]
     outbox.send_without_lock(token_of(name, "2"))
     assert taken(outbox, name) == []
-    confirm(outbox, name, *"12")
 
 
 def test_the_lock_of_a_dead_holder_is_granted_when_its_lease_expires(name, outbox):
@@ -190,7 +181,6 @@ def test_the_lock_of_a_dead_holder_is_granted_when_its_lease_expires(name, outbo
     assert lock.acquire()
     put(name, "1")
     wait_until(lambda: taken(outbox, name) == ["message 1"], timeout=10, interval=0.1)
-    confirm(outbox, name, "1")
 
 
 def test_the_lease_follows_start_and_expiry(name, outbox):
@@ -204,18 +194,6 @@ def test_the_lease_follows_start_and_expiry(name, outbox):
     finish(name, "2")
     assert 0.5 < locks.get(name).ttl <= 1
     assert len(taken(outbox, name)) == 1
-    confirm(outbox, name, *"123")
-
-
-def test_a_released_message_leaves_the_queue(name, outbox):
-    with locks.lock(name):
-        put(name, "1")
-        put(name, "2")
-        [first, _] = locks.queue(name)
-        assert locks.force_release(name, first.stored_token)
-        assert queued(name) == ["2"]
-    assert taken(outbox, name) == ["message 2"]
-    confirm(outbox, name, "2")
 
 
 def test_a_message_that_returns_while_it_has_the_lock_is_sent_again(name, outbox):
@@ -223,12 +201,6 @@ def test_a_message_that_returns_while_it_has_the_lock_is_sent_again(name, outbox
     confirm(outbox, name, "1")
     assert put(name, "1", arrival=arrival)[:2] == ("granted", str(arrival))
     assert [each.holder.task_id for each in locks.get(name).holders] == ["1"]
-    confirm(outbox, name, "1")
-
-
-def test_a_message_for_another_lock_type_is_refused(name):
-    with locks.read_lock(name):
-        assert put(name, "1")[:2] == ("kind", "readwrite")
 
 
 def test_the_queue_of_dead_processes_expires_after_the_last_message(name, outbox):
@@ -252,7 +224,6 @@ def test_a_message_whose_lock_was_released_is_still_sent(name, outbox):
     finish(name, "1")
     assert locks.force_release(name)
     assert taken(outbox, name) == ["message 2"]
-    confirm(outbox, name, "1", "2")
 
 
 def test_an_expired_permit_goes_to_the_next_message_while_others_are_held(name, outbox):
@@ -266,7 +237,6 @@ def test_an_expired_permit_goes_to_the_next_message_while_others_are_held(name, 
         assert queued(name) == ["2"]
     confirm(outbox, name, "1")
     assert taken(outbox, name) == ["message 2"]
-    confirm(outbox, name, "2")
 
 
 def test_a_due_message_that_cannot_be_read_is_removed(name, outbox):
@@ -291,3 +261,114 @@ def test_the_task_of_a_message_takes_its_lock_over_and_hands_it_on(name, outbox)
     with lock:
         assert not queued(name)
     assert locks.get(name) is None
+
+
+# Queue locks: holds that no process renews, and that another process takes over or releases
+
+
+NAME = "tests:queue-lock"
+TASK = ("shop.sync", "an-id")
+
+
+@pytest.fixture
+def queue_lock():
+    queue_lock = QueueLock(locks.lock(NAME), "a-token", TASK)
+    yield queue_lock
+    queue_lock.release()
+
+
+def test_a_queue_lock_is_not_renewed_and_its_expiry_not_logged(queue_lock, caplog):
+    assert queue_lock.acquire(0.1)
+    wait_until(lambda: locks.get(NAME) is None)
+    assert NAME not in caplog.text
+
+
+def test_only_a_hold_of_the_same_type_is_taken_over(queue_lock):
+    assert not queue_lock.take_over("gone", 30)
+    assert locks.get(NAME) is None
+    with locks.semaphore(NAME, 2):
+        assert not queue_lock.acquire(60)
+        assert not queue_lock.take_over("gone", 60)
+
+
+def test_a_lock_takes_over_a_queue_lock(queue_lock):
+    assert queue_lock.acquire(60)
+    assert queue_lock.set_lease(5)
+    assert locks.get(NAME).ttl <= 5
+    fence = locks.get(NAME).fence_token
+    lock = locks.lock(NAME, blocking=False)
+    assert not lock.acquire()
+    lock.predecessor = queue_lock.token
+    with lock:
+        assert lock.fence_token > fence
+        assert not queue_lock.release()
+        assert locks.get(NAME).token == lock.token
+    assert locks.get(NAME) is None
+
+
+def test_a_queue_lock_inherits_a_lock_whose_waiters_stay(queue_lock):
+    lock = queue_lock.lock
+    assert lock.acquire()
+    fence, waits = lock.fence_token, start(lambda: lock.acquire(blocking_timeout=5))
+    wait_until(lambda: locks.get(NAME).waiters)
+    queue_lock.inherit(60)
+    assert lock.token is None
+    info = locks.get(NAME)
+    assert (info.token, info.waiters) == (queue_lock.token, 1)
+    assert info.fence_token > fence
+    assert info.holder.task_id == "an-id"
+    queue_lock.release()
+    waits.result(60)
+    locks.force_release(NAME)
+
+
+def test_a_lock_that_is_not_held_is_not_inherited(queue_lock):
+    with pytest.raises(LockNotOwnedError):
+        queue_lock.inherit(60)
+    assert queue_lock.lock.acquire()
+    locks.force_release(NAME)
+    with locks.lock(NAME, blocking=False):
+        with pytest.raises(LockLost, match="transfer"):
+            queue_lock.inherit(60)
+        assert queue_lock.lock.token is None
+
+
+@pytest.fixture
+def hasty(alias_on, own_server):
+    own = alias_on(own_server.url, socket_timeout=0.2)
+    return own, QueueLock(own.lock(NAME), "a-token", TASK)
+
+
+def test_what_times_out_is_released_when_redis_responds(own_server, hasty):
+    own, queue_lock = hasty
+    assert queue_lock.acquire(60)
+    with hanging(own_server), pytest.raises(TimeoutError):
+        queue_lock.release()
+    free(own, NAME)
+    with hanging(own_server):
+        with pytest.raises(TimeoutError):
+            queue_lock.acquire(60)
+        queue_lock.release_later()
+    free(own, NAME)
+
+
+def test_a_queue_lock_that_is_acquired_again_is_not_released_later(own_server, hasty):
+    own, queue_lock = hasty
+    with hanging(own_server):
+        queue_lock.release_later()
+    assert queue_lock.acquire(60)
+    with own.lock("another", timeout=1.5):
+        renewed(own, "another", times=2)
+    assert own.get(NAME).token == queue_lock.token
+
+
+def test_a_release_is_not_repeated_for_longer_than_a_minute(own_server, hasty, moving_clock):
+    """Later, another process may hold the lock with the same token."""
+    own, queue_lock = hasty
+    assert queue_lock.acquire(600)
+    with hanging(own_server):
+        queue_lock.release_later()
+        moving_clock.forward(61)
+    moving_clock.forward(2)
+    assert own.get(NAME).token == queue_lock.token
+    assert queue_lock.release()

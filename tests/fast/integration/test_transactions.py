@@ -22,13 +22,6 @@ def is_held(name="a"):
     return locks.get(name) is not None
 
 
-def lock_and_fail():
-    with locks.lock("a", release_on_commit=True):
-        pass
-    assert is_held()
-    raise RuntimeError
-
-
 @pytest.fixture
 def warnings(caplog, monkeypatch):
     monkeypatch.setattr(transactions, "_warned", False)
@@ -43,80 +36,66 @@ def test_a_lock_is_kept_until_the_commit(warnings):
             pass
         assert is_held()
         assert lock.token is None
-        with transaction.atomic():
+        with transaction.atomic(), lock:
             pass
         assert is_held()
+        assert not start(locks.lock("a", blocking=False).acquire).result(60)
+        assert lock.acquire()
+    assert lock.owned(), "it was acquired again"
+    lock.release()
     assert not is_held()
     assert warnings() == []
-
-
-@real
-@pytest.mark.parametrize("outer", [transaction.atomic, contextlib.nullcontext])
-def test_a_lock_is_released_with_the_transaction_or_savepoint_that_is_rolled_back(outer):
-    with outer():
-        with pytest.raises(RuntimeError), transaction.atomic():
-            lock_and_fail()
-        assert not is_held()
-
-
-@real
-def test_only_the_same_thread_can_reenter_before_the_commit():
     with transaction.atomic():
-        for _ in range(3):
-            with locks.lock("a", release_on_commit=True):
-                pass
-        assert not start(locks.lock("a", blocking=False).acquire).result(60)
-    assert not is_held()
-
-
-@real
-def test_a_loss_before_the_commit_is_reported_at_once():
-    lock = locks.lock("a", timeout=0.1, auto_renewal=False, release_on_commit=True)
-    with transaction.atomic():
+        lock = locks.lock("a", timeout=0.1, auto_renewal=False, release_on_commit=True)
         assert lock.acquire()
         wait_until(lambda: lock.lost)
         with pytest.raises(LockLost):
             lock.release()
 
 
+@real
+@pytest.mark.parametrize("outer", [transaction.atomic, contextlib.nullcontext])
+def test_a_lock_is_released_with_the_transaction_or_savepoint_that_is_rolled_back(outer):
+    def fail():
+        with locks.lock("a", release_on_commit=True):
+            pass
+        assert is_held()
+        raise ZeroDivisionError
+
+    with outer():
+        with pytest.raises(ZeroDivisionError), transaction.atomic():
+            fail()
+        assert not is_held()
+
+
 @pytest.mark.django_db
 def test_the_transaction_of_a_test_case_does_not_count(warnings):
-    with locks.lock("a", release_on_commit=True):
-        pass
-    assert not is_held()
-    with locks.lock("a"):
-        pass
+    for options in ({"release_on_commit": True}, {}):
+        with locks.lock("a", **options):
+            pass
+        assert not is_held()
     assert warnings() == []
 
 
-@pytest.fixture
-def by_hand(transactional_db):
-    """Turn autocommit off."""
+@real
+@pytest.mark.parametrize(
+    "blocks",
+    [
+        [locks.lock("a", release_on_commit=True)],
+        [transaction.atomic(), locks.lock("a", release_on_commit=True)],
+        [locks.atomic("a")],
+    ],
+    ids=["around", "inside", "atomic"],
+)
+def test_release_on_commit_needs_autocommit(blocks):
     transaction.set_autocommit(False)
-    yield
+    error = pytest.raises(transaction.TransactionManagementError, match="off for database")
+    with error, contextlib.ExitStack() as stack:
+        for block in blocks:
+            stack.enter_context(block)
+        Group.objects.create(name="g")
     transaction.rollback()
     transaction.set_autocommit(True)
-
-
-def lock_around():
-    with locks.lock("a", release_on_commit=True):
-        Group.objects.create(name="g")
-
-
-def lock_inside():
-    with transaction.atomic():
-        lock_around()
-
-
-def atomic_around():
-    with locks.atomic("a"):
-        Group.objects.create(name="g")
-
-
-@pytest.mark.parametrize("work", [lock_around, lock_inside, atomic_around])
-def test_release_on_commit_needs_autocommit(by_hand, work):
-    with pytest.raises(transaction.TransactionManagementError, match="off for database 'default'"):
-        work()
     wait_until(lambda: not is_held())
 
 
@@ -136,18 +115,6 @@ def test_a_release_inside_a_transaction_warns_once(warnings):
 
 
 @real
-def test_atomic_acquires_the_lock_before_the_transaction(warnings):
-    seen = []
-    with locks.atomic("a", timeout=5) as lock:
-        lock.assert_held()
-        assert transaction.get_connection().in_atomic_block
-        transaction.on_commit(lambda: seen.append(is_held()))
-    assert seen == [True]
-    assert not is_held()
-    assert warnings() == []
-
-
-@real
 # Nothing of __exit__ runs before its second step.
 @pytest.mark.parametrize(("method", "first"), [(Atomic.__enter__, 1), (Atomic.__exit__, 2)])
 def test_an_interrupt_at_any_step_of_atomic_ends_lock_and_transaction(method, first):
@@ -162,19 +129,6 @@ def test_an_interrupt_at_any_step_of_atomic_ends_lock_and_transaction(method, fi
             break
         places |= {*struck}
     assert method.__qualname__ in places
-
-
-@real
-def test_after_the_commit_the_thread_acquires_the_lock_again():
-    lock = locks.lock("a", release_on_commit=True)
-    with transaction.atomic():
-        with lock:
-            pass
-        assert lock.acquire()
-    assert lock.owned()
-    assert not locks.lock("a", blocking=False).acquire()
-    lock.release()
-    assert not is_held()
 
 
 @real
@@ -211,45 +165,42 @@ def test_a_failing_callback_keeps_the_lock_until_its_error_is_freed():
 FORKED = """
 import os
 from django.db import transaction
-from django_redislock import locks
+from django_redislock import LockNotOwnedError, locks
 
-with transaction.atomic():
+with locks.lock("b", timeout=30) as lock, transaction.atomic():
     with locks.lock("a", release_on_commit=True):
         pass
     pid = os.fork()
     if pid == 0:
         for _, run, _ in transaction.get_connection().run_on_commit:
             run()
-        os._exit(0)
-    os.waitpid(pid, 0)
-    say(f"held {locks.get('a') is not None}")
-say(f"held {locks.get('a') is not None}")
+        try:
+            lock.release()
+        except LockNotOwnedError:
+            os._exit(0)
+        os._exit(1)
+    _, status = os.waitpid(pid, 0)
+    say(f"child {status} {locks.count()}")
+say(f"held {locks.count()}")
 """
 
 
-def test_a_forked_child_does_not_release_locks_of_its_parents_transaction():
+def test_a_forked_child_does_not_release_the_locks_of_its_parent():
     with Child(FORKED, PYTHONWARNINGS="ignore") as parent:
-        assert parent.expect("held") == "True"
-        assert parent.expect("held") == "False"
-
-
-@pytest.mark.parametrize(
-    ("value", "error"), [("nosuch", ValueError), (None, TypeError), (["default"], TypeError)]
-)
-def test_release_on_commit_must_name_a_database(value, error):
-    with pytest.raises(error, match="release_on_commit"):
-        locks.lock("a", release_on_commit=value)
-
-
-async def test_an_async_lock_has_no_transaction():
-    lock = locks.lock("a", release_on_commit=True)
-    for use in (lock.aacquire, lock.arelease):
-        with pytest.raises(TypeError, match="release_on_commit is not supported in async code"):
-            await use()
+        assert parent.expect("child") == "0 2"
+        assert parent.expect("held") == "0"
 
 
 @real
-def test_atomic_can_be_nested_and_lasts_until_the_outermost_transaction_ends():
+def test_atomic_holds_the_lock_until_the_outermost_transaction_ends(warnings):
+    seen = []
+    with locks.atomic("a", timeout=5) as lock:
+        lock.assert_held()
+        assert transaction.get_connection().in_atomic_block
+        transaction.on_commit(lambda: seen.append(is_held()))
+    assert seen == [True]
+    assert not is_held()
+    assert warnings() == []
     once = locks.atomic("a", reentrant=True)
     with transaction.atomic():
         with once:
