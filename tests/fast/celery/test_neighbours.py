@@ -12,7 +12,7 @@ from django_redislock.tasks.checks import required_parameters
 
 from .test_ended import store
 from .test_ordered import ORDERED, delivered
-from .tools import elsewhere, held_by, make_task, own_app, queue_lock, run_message
+from .tools import WHEN_SENT, elsewhere, held_by, make_task, own_app, queue_lock, run_message
 
 
 @pytest.mark.parametrize("mode", ["until_executing", "until_and_while_executing"])
@@ -77,6 +77,18 @@ def test_with_a_limit_each_task_that_has_ended_can_be_sent_again(app, name, sent
         task.apply_async(task_id=task_id)
     assert [each["id"] for each in sent] == ["first", "second", "second", "first"]
     assert held_by(name)
+
+
+@pytest.mark.parametrize("mode", WHEN_SENT)
+def test_a_task_that_cannot_begin_makes_room_for_the_next(app, name, sent, mode):
+    names = [name]
+    made = app.task(name=f"tests.{name}")(lambda: "ran")
+    task = single_instance(mode=mode, key=lambda: names[0])(made)
+    result = task.delay()
+    names[0] = ""
+    error = run_message(app, task, headers=sent[0], task_id=result.id)
+    assert isinstance(getattr(error, "exception", error), ValueError)
+    assert queue_lock(name, mode) is None
 
 
 def test_a_worker_sends_stored_messages_of_its_own_app(app, name):
