@@ -82,7 +82,10 @@ def test_with_a_limit_each_task_that_has_ended_can_be_sent_again(app, name, sent
 @pytest.mark.parametrize("mode", WHEN_SENT)
 def test_a_task_that_cannot_begin_makes_room_for_the_next(app, name, sent, mode):
     names = [name]
-    made = app.task(name=f"tests.{name}")(lambda: "ran")
+
+    def work(): ...
+
+    made = app.task(name=f"tests.{name}")(work)
     task = single_instance(mode=mode, key=lambda: names[0])(made)
     result = task.delay()
     names[0] = ""
