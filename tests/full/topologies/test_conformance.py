@@ -123,7 +123,11 @@ def test_stored_messages_get_the_lock_one_after_the_other():
     assert {each.outcome for each in others} == {StoreOutcome.QUEUED}
     assert outbox.confirm("queued-0", first.claim)
     assert outbox.take() == []
-    assert outbox.cancel("queued-1") == "queued-1"
+    outbox.send_without_lock("queued-1")
+    [revoked] = outbox.take()
+    assert revoked.message == "queued-1"
+    assert outbox.confirm("queued-1", revoked.claim)
+    assert not outbox.cancel("queued-1")
     assert locks.force_release("a", "queued-2") == 1
     assert [each.holder.task_id for each in locks.queue("a")] == ["3"]
     assert queue_locks[0].release()
