@@ -6,12 +6,14 @@ import logging
 import signal
 from collections.abc import Callable
 from contextlib import suppress
+from datetime import UTC, datetime
 from typing import Any, NoReturn, cast
 
 from celery import Task, exceptions
 from celery.app.autoretry import add_autoretry_behaviour
 from celery.exceptions import Ignore, Reject
 from celery.states import REVOKED, SUCCESS
+from celery.utils.time import maybe_make_aware
 from redis.exceptions import RedisError
 
 from django_redislock import clock
@@ -35,10 +37,13 @@ from django_redislock.tasks.single import TaskCall
 from . import board
 from .message import (
     AGAIN,
+    ARRIVAL,
     CONFLICTS,
     DUPLICATE,
+    MAX_ARRIVAL,
     Message,
     call_of,
+    number,
     queue_seconds,
     returns_to_queue,
     single_of,
@@ -201,9 +206,8 @@ class CeleryExecution(Execution):
             conflict.holder is Holder.ITSELF and self.delivery is not Delivery.RETRY
         )
         # A stored message that does not get its lock can be the second copy of one that has run.
-        has_begun = (
-            self.delivery in MAY_HAVE_BEGUN or is_with_other_delivery or self.options.policy.stores
-        )
+        is_copy = self.delivery is Delivery.FIRST and self.options.policy.stores
+        has_begun = self.delivery in MAY_HAVE_BEGUN or is_with_other_delivery or is_copy
         headers = {CONFLICTS: message.conflicts + 1, AGAIN: has_begun}
         # Not task.retry(): that counts against the task's own max_retries.
         signature = task.signature_from_request(task.request, countdown=countdown)
@@ -245,12 +249,23 @@ class CeleryExecution(Execution):
         has_ended = False
         with suppress(Exception):  # no id, no result backend, or it is unreachable
             result = self.message.earlier_result or self.task.AsyncResult(self.message.task_id)
-            has_ended = result.state == state
+            has_ended = result.state == state and self._is_result_of_message(result)
             if has_ended:  # Celery can have recorded STARTED since
                 result.backend.store_result(
                     result.id, result.result, state, request=self.task.request
                 )
         return has_ended
+
+    def _is_result_of_message(self, result: Any) -> bool:
+        """Return whether a result is later than the arrival of a stored message.
+
+        If it is not, it belongs to an earlier message with the same id.
+        """
+        arrival = number(self.message.headers.get(ARRIVAL), MAX_ARRIVAL)
+        if not arrival:
+            return True
+        ended: datetime = maybe_make_aware(result.date_done)
+        return ended >= datetime.fromtimestamp(arrival / 1e6, UTC)
 
 
 class _PublicPart:

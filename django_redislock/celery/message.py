@@ -192,7 +192,8 @@ def end(sender: Any, retval: Any, **_: Any) -> None:
         found = executed.get()
         executed.set(found[: found.index(message)])  # also without what began inside it
         # Otherwise the task's class did not call the function, or Celery could not.
-        if not (message.is_started or returns_to_queue(sender, retval)):
+        is_settled = message.is_started or message.is_sent_again
+        if not (is_settled or returns_to_queue(sender, retval)):
             release_queue_lock(sender, sender.request)
 
 
@@ -204,10 +205,12 @@ def revoked(sender: Any, request: Any, **_: Any) -> None:
 @signals.task_failure.connect
 def failed(sender: Any, task_id: str, args: Any, kwargs: Any, **_: Any) -> None:
     message = executed_message(task_id)
-    if message is None:  # its pool process is dead, or has exceeded its time limit
-        release_queue_lock(sender, Context(id=task_id, args=args, kwargs=kwargs))
-    elif not message.is_sent_again:  # else it runs again
-        release_queue_lock(sender, sender.request)
+    if message and message.is_sent_again:
+        return  # it runs again
+    request = sender.request
+    if str(request.id) != task_id:  # Celery reports a dead process without its request
+        request = Context(id=task_id, args=args, kwargs=kwargs)
+    release_queue_lock(sender, request)
 
 
 @signals.task_internal_error.connect

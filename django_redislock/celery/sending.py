@@ -280,7 +280,7 @@ class Sending:
         if self.headers.get(CONFLICTS) not in (None, met_before):
             return {}  # it has met another conflict, and has not run
         # After ``self.retry()`` or ``self.replace()``, the task has run, and must run again.
-        return self._queue_lock_headers
+        return {**self._queue_lock_headers, AGAIN: False}
 
     def _publish_with_queue_lock(self, replaced: Holding | None = None) -> Any:
         then = partial(self._end, replaced)

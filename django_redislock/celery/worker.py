@@ -11,6 +11,7 @@ import logging
 import os
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from functools import wraps
 from typing import Any
 from weakref import WeakValueDictionary
@@ -96,7 +97,9 @@ class Monitor:
         """The locks of dead processes, and since when these are dead."""
         self.app: Any = None
         """The app of the worker."""
-        self.known_revoked: set[str] = set()
+        self.known_revoked: dict[str, set[str]] = {}
+        """The ids of revoked tasks that were looked for, by cache alias."""
+
         self._check_guard = threading.Lock()
         self._is_started = False
 
@@ -136,11 +139,11 @@ class Monitor:
 
         ids = set(revoked)
         for manager in managers:
-            outbox = Outbox(manager.alias)
-            for task_id in ids - self.known_revoked:
-                outbox.send_without_lock(queue_lock_token(task_id))
+            with suppress(RedisError):  # the next look tries again
+                for task_id in ids - self.known_revoked.get(manager.alias, set()):
+                    Outbox(manager.alias).send_without_lock(queue_lock_token(task_id))
+                self.known_revoked[manager.alias] = ids
             send_due(self.app, manager)
-        self.known_revoked = ids
 
     def _release_revoked(self) -> None:
         # The worker can add requests at the same time.

@@ -87,7 +87,12 @@ if predecessor ~= '' then
   if its_weight == request.weight and its_lease > 0 then
     redis.call('HDEL', key, 'h:' .. predecessor)
     local has_queue = existing == 2
-    if has_queue then leave_queue(lock, token) end
+    local arrived = has_queue and use('ZSCORE', queue, token)
+    if arrived and message_of(lock, token) then
+      leave_for_outbox(lock, token, arrived) -- a retry that began before its sender had ended
+    elseif arrived then
+      leave_queue(lock, token)
+    end
     record_end(history, name, kind, predecessor, previous, 'passed', now_ms)
     lock.used = lock.used - its_weight
     refresh_expiry(lock, its_expires)

@@ -4,6 +4,7 @@ import threading
 import time
 
 import pytest
+from celery import Task
 from celery.exceptions import Ignore, Retry
 
 from django_redislock import locks, single_instance
@@ -11,7 +12,7 @@ from django_redislock.celery.worker import managers_with_stored
 from django_redislock.tasks.checks import required_parameters
 
 from .test_ended import store
-from .test_ordered import ORDERED, delivered
+from .test_ordered import ORDERED, delivered, end
 from .tools import WHEN_SENT, elsewhere, held_by, make_task, own_app, queue_lock, run_message
 
 
@@ -77,6 +78,30 @@ def test_with_a_limit_each_task_that_has_ended_can_be_sent_again(app, name, sent
         task.apply_async(task_id=task_id)
     assert [each["id"] for each in sent] == ["first", "second", "second", "first"]
     assert held_by(name)
+
+
+def test_a_retry_that_is_sent_before_the_body_keeps_its_queue_lock(app, name, sent):
+    class Early(Task):
+        def before_start(self, *args):
+            raise self.retry(countdown=60)
+
+    task = make_task(app, name, task={"base": Early})
+    first = task.delay()
+    assert run_message(app, task, headers=sent[0], task_id=first.id).type is Retry
+    assert len(sent) == 2
+    assert queue_lock(name).holder.task_id == first.id
+
+
+def test_the_result_of_an_earlier_message_with_the_same_id_does_not_count(app, name):
+    ran = []
+    task = make_task(app, name, body=lambda: ran.append(1), **ORDERED)
+    store(app, "daily", "SUCCESS")
+    time.sleep(0.01)
+    task.apply_async(task_id="daily")
+    [message] = delivered(app)
+    locks.force_release(name)  # so that it could be a second copy
+    end(app, task, message)
+    assert ran == [1]
 
 
 @pytest.mark.parametrize("mode", WHEN_SENT)

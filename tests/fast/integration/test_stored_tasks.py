@@ -176,6 +176,19 @@ def test_a_message_is_sent_without_the_lock(name, outbox):
     assert taken(outbox, name) == []
 
 
+def test_a_message_whose_sender_passes_its_lock_on_to_it_is_sent(name, outbox):
+    """A retry can begin, and return to the queue, before the execution that sent it has ended."""
+    sender = locks.lock(name, auto_renewal=False)
+    assert sender.acquire()
+    put(name, "1")
+    assert queue_lock_of(name, "1").take_over(sender.token, 60)
+    assert queued(name) == []
+    assert taken(outbox, name) == ["message 1"]
+    assert locks.get(name).holder.task_id == "1"
+    with pytest.raises(LockNotOwnedError):
+        sender.release()
+
+
 def test_the_lock_of_a_dead_holder_is_granted_when_its_lease_expires(name, outbox):
     lock = locks.lock(name, timeout=0.5, auto_renewal=False)
     assert lock.acquire()
