@@ -16,17 +16,25 @@ from .test_ordered import ORDERED, delivered, end
 from .tools import WHEN_SENT, elsewhere, held_by, make_task, own_app, queue_lock, run_message
 
 
+@pytest.fixture(autouse=True)
+def no_messages_of_other_tests(app):
+    """All apps in memory share their broker."""
+    delivered(app)
+    yield
+    delivered(app)
+
+
 @pytest.mark.parametrize("mode", ["until_executing", "until_and_while_executing"])
 def test_an_ignored_execution_keeps_the_queue_lock_of_a_message_with_its_id(app, name, sent, mode):
     def body():
-        elsewhere(lambda: task.apply_async(task_id="own"))
+        elsewhere(lambda: task.apply_async(task_id=name))
         raise Ignore
 
     task = make_task(app, name, mode, body=body)
-    task.apply_async(task_id="own")
-    run_message(app, task, headers=sent[0])
+    task.apply_async(task_id=name)
+    run_message(app, task, headers=sent[0], task_id=name)
     assert len(sent) == 2
-    assert queue_lock(name, mode).holder.task_id == "own"
+    assert queue_lock(name, mode).holder.task_id == name
 
 
 @pytest.mark.parametrize("options", [{}, ORDERED])
@@ -43,7 +51,6 @@ def test_a_system_without_a_free_thread_does_not_ask(app, name, sent, monkeypatc
     assert [each.holder.task_id for each in locks.queue(name)] == [second.id][: bool(options)]
     for waiter in locks.queue(name):
         locks.force_release(name, waiter.stored_token)
-    delivered(app)
 
 
 def test_a_waiting_task_goes_by_its_own_limit(app, name):
@@ -61,22 +68,22 @@ def test_a_waiting_task_goes_by_its_own_limit(app, name):
         if is_first[0]:
             raise self.retry(countdown=60)
 
-    run_message(app, work, task_id="queued")
+    run_message(app, work, task_id=f"{name}-queued")
     limits.pop(0)
     is_first.pop(0)
-    assert run_message(app, work, task_id="other").type is Retry
-    delivered(app)
+    assert run_message(app, work, task_id=f"{name}-other").type is Retry
 
 
 def test_with_a_limit_each_task_that_has_ended_can_be_sent_again(app, name, sent):
     task = make_task(app, name, limit=2)
-    for task_id in ("first", "second"):
+    first, second = ids = f"{name}-1", f"{name}-2"
+    for task_id in ids:
         task.apply_async(task_id=task_id)
         time.sleep(0.01)  # a result of the same millisecond can belong to an earlier message
         store(app, task_id, "FAILURE")
-    for task_id in ("second", "first"):
+    for task_id in (second, first):
         task.apply_async(task_id=task_id)
-    assert [each["id"] for each in sent] == ["first", "second", "second", "first"]
+    assert [each["id"] for each in sent] == [first, second, second, first]
     assert held_by(name)
 
 
@@ -95,9 +102,9 @@ def test_a_retry_that_is_sent_before_the_body_keeps_its_queue_lock(app, name, se
 def test_the_result_of_an_earlier_message_with_the_same_id_does_not_count(app, name):
     ran = []
     task = make_task(app, name, body=lambda: ran.append(1), **ORDERED)
-    store(app, "daily", "SUCCESS")
+    store(app, f"{name}-daily", "SUCCESS")
     time.sleep(0.01)
-    task.apply_async(task_id="daily")
+    task.apply_async(task_id=f"{name}-daily")
     [message] = delivered(app)
     locks.force_release(name)  # so that it could be a second copy
     end(app, task, message)
