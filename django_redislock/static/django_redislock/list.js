@@ -43,18 +43,24 @@
         return `${Math.floor(hours / 24)}d ${hours % 24}h`;
     }
 
+    // A time that stands is as the server wrote it, which may round in another way.
+    function show(text, seconds, passed) {
+        text.dataset.written ??= text.textContent;
+        text.textContent = passed ? duration(seconds) : text.dataset.written;
+    }
+
     function runDown() {
         const passed = passedSeconds();
         // Not beyond the moment at which a renewal is due: only the next refresh shows whether it
         // came.
         const known = (text) =>
             Math.min(passed, Number(text.closest("[data-most]")?.dataset.most ?? Infinity));
-        for (const age of all("[data-age]")) {
-            age.textContent = duration(Number(age.dataset.age) + known(age));
+        for (const text of all("[data-age]")) {
+            show(text, Number(text.dataset.age) + known(text), known(text));
         }
         for (const text of all("[data-left]")) {
             const left = Number(text.dataset.left) - known(text);
-            text.textContent = duration(left);
+            show(text, left, known(text));
             const meter = text.closest(".redislock-lease")?.querySelector("meter");
             if (meter) meter.value = Math.max(left, 0);
         }
