@@ -34,8 +34,15 @@ def note(run: str, *words: object) -> None:
         client.rpush(run, " ".join(map(str, words)))
 
 
-def wait_for_go(run: str) -> None:
+def wait_for_go(run: str, *words: object) -> None:
+    """Wait until the test lets the task go on, after a note of these words if there are any.
+
+    Both use one client. A `SIGTERM` that arrives while a client is deleted has no effect, because
+    Python ignores exceptions in `__del__()`.
+    """
     with notes() as client:
+        if words:
+            client.rpush(run, " ".join(map(str, words)))
         client.blpop([f"{run}:go"], LONGEST)
 
 
@@ -55,8 +62,7 @@ def note_replaced(sender, name, task_id, by_task_id, **_):
 
 def wait(task: Task, run: str) -> str:
     """Note the start and wait until the test lets the task go on."""
-    note(run, "begin", task.request.id, os.getpid())
-    wait_for_go(run)
+    wait_for_go(run, "begin", task.request.id, os.getpid())
     return "ran"
 
 

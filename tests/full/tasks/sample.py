@@ -45,8 +45,7 @@ def rq_wait(run):
 @task
 @single_instance(key="tasks:{run}", timeout=5, on_lost="abort")
 def aborted(run):
-    note(run, "begin")
-    wait_for_go(run)
+    wait_for_go(run, "begin")
 
 
 @single_instance(mode="until_executed", key="tasks:{run}", timeout=5)

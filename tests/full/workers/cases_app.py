@@ -66,8 +66,7 @@ def lose(task: Task, run: str) -> str:
             if lock is None or lock.lost:
                 break
             client.blpop([f"{run}:never"], 0.05)
-    note(run, "lost", lock is not None and lock.lost)
-    wait_for_go(run)
+    wait_for_go(run, "lost", lock is not None and lock.lost)
     return "ran"
 
 
@@ -92,8 +91,7 @@ def body(self: Task, run: str, how: str = "end") -> str:
     """Wait for the permission to continue, and end in the way `how`."""
     if how == "stuck":  # as in a C function, during which no signal handler runs
         signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
-    note(run, "begin", self.request.id, os.getpid())
-    wait_for_go(run)
+    wait_for_go(run, "begin", self.request.id, os.getpid())
     note(run, "end", self.request.id)
     return ENDS[how](self, run)
 

@@ -84,8 +84,7 @@ def clinging(self, run):
     try:
         wait(self, run)
     finally:
-        note(run, "clings")
-        wait_for_go(run)
+        wait_for_go(run, "clings")
 
 
 interrupted = waiting_task("interrupted", key="pool:{run}", timeout=1, on_lost="abort")
