@@ -12,8 +12,9 @@
 --        "full"             Refused: the queue has too many messages.
 --        "kind KIND"        Refused: the lock is in use as another lock type.
 --
--- A repeated call replies the same. If the token held the lock already, the message may have been
--- sent before. It must be sent again: a worker that could not start it may have returned it.
+-- A repeated call stores nothing twice. Its reply may differ, because the message may have got the
+-- lock in between. If the token held the lock already, the message may have been sent before. It
+-- must be sent again: a worker that could not start it may have returned it.
 
 --> _common.lua
 --> _queue.lua

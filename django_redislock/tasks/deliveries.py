@@ -17,7 +17,8 @@ class Delivery(StrEnum):
     """Its sender found the queue lock of another task, but others need the result of this one."""
 
     FIRST = "first"
-    """The message was not delivered before."""
+    """Nothing says that the message was delivered before. It can be a copy, where a sender did not
+    learn that the broker has it."""
 
     RETRY = "retry"
     """The task sent it in its own place. That execution may still run."""
