@@ -192,8 +192,8 @@ def end(sender: Any, retval: Any, **_: Any) -> None:
         found = executed.get()
         executed.set(found[: found.index(message)])  # also without what began inside it
         # Otherwise the task's class did not call the function, or Celery could not.
-        is_settled = message.is_started or message.is_sent_again
-        if not (is_settled or returns_to_queue(sender, retval)):
+        is_kept = message.is_started or message.is_sent_again
+        if not (is_kept or returns_to_queue(sender, retval)):
             release_queue_lock(sender, sender.request)
 
 

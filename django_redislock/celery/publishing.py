@@ -49,7 +49,7 @@ class Publication:
         self._transactions = 0
         _expected[task_id] = self
 
-    def settle(self) -> bool:
+    def keeps_queue_lock(self) -> bool:
         """Return whether the queue lock is kept, after the sender is done.
 
         If the message was not published, the queue lock is kept until the open transactions end.

@@ -289,7 +289,7 @@ class Sending:
         try:
             result = self._publish(self._queue_lock_headers)
             # An eager task has run, or could not. A task class can send nothing, or later.
-            was_sent = not isinstance(result, EagerResult) and publication.settle()
+            was_sent = not isinstance(result, EagerResult) and publication.keeps_queue_lock()
         finally:
             if not was_sent:
                 with suppress(RedisError):  # it expires

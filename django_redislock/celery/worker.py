@@ -122,7 +122,7 @@ class Monitor:
                 if slot.pid and _is_dead(slot.pid):
                     self.dead.append((Slot.from_buffer_copy(slot), clock.now()))
                     slot.pid = 0
-            self.dead = [each for each in self.dead if not is_settled(*each)]
+            self.dead = [each for each in self.dead if not release_dead(*each)]
             self._release_revoked()
 
     def look_after_stored(self) -> None:
@@ -192,7 +192,7 @@ def is_revoked(request: Any) -> bool:
         return False
 
 
-def is_settled(lock: Slot, since: float) -> bool:
+def release_dead(lock: Slot, since: float) -> bool:
     """Release the lock of a dead process, and return whether no further check is needed."""
     name, alias = lock.name.decode(errors="replace"), lock.alias.decode(errors="replace")
     age = clock.now() - since
