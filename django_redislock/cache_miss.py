@@ -167,8 +167,10 @@ class AsyncCalls:
         return True
 
     async def wait(self, event: asyncio.Event, seconds: float | None) -> None:
+        # Before Python 3.12, `asyncio.wait_for()` can lose a cancellation.
         with suppress(TimeoutError):
-            await asyncio.wait_for(event.wait(), seconds)
+            async with asyncio.timeout(seconds):
+                await event.wait()
 
     async def call(self, target: Any, method: str, *args: Any) -> Any:
         return await getattr(target, f"a{method}")(*args)

@@ -14,6 +14,7 @@ import pytest
 import redis
 from asgiref.sync import async_to_sync, sync_to_async
 from django.core.exceptions import SynchronousOnlyOperation
+from redis.asyncio.connection import Connection
 
 from django_redislock import LockLost, LockNotAcquired, LockNotOwnedError, clock, locks
 from django_redislock.engine import loop_transport, renewer, runners
@@ -27,6 +28,7 @@ from tests.lock_tools import (
     arenewed,
     awaiting,
     cut_connections,
+    free,
     held_by_another_task,
     lease_of,
     listening,
@@ -509,3 +511,26 @@ async def test_a_cancelled_release_does_not_wait_long_for_redis(
         await afree(own, name)  # the renewal has released it
     gc.collect()
     assert "never retrieved" not in caplog.text
+
+
+def test_a_loop_ends_although_redis_py_loses_a_cancellation(monkeypatch):
+    """As `asyncio.wait_for()` before Python 3.12, if a result comes at that moment."""
+    connect = Connection.connect
+
+    async def connect_at_that_moment(self):
+        await connect(self)
+        connected.set()
+        with suppress(asyncio.CancelledError):
+            await asyncio.Event().wait()
+
+    async def leave_a_task():
+        nonlocal connected
+        connected = asyncio.Event()
+        task = asyncio.create_task(locks.lock("a").aacquire())
+        await connected.wait()
+        return task
+
+    connected = asyncio.Event()
+    monkeypatch.setattr(Connection, "connect", connect_at_that_moment)
+    assert start(asyncio.run, leave_a_task()).result(20).cancelled()
+    free(locks, "a")
