@@ -26,3 +26,14 @@ def start(coroutine: Coroutine[Any, Any, None], name: str) -> BackgroundTask:
     """
     loop = asyncio.get_running_loop()
     return BackgroundTask(coroutine, loop=loop, name=name, context=Context())
+
+
+def raise_cancellation() -> None:
+    """Raise `CancelledError` if this task was cancelled, and redis-py has not noticed.
+
+    It calls `asyncio.wait_for()`, which before Python 3.12 returns a result that comes at the
+    moment of the cancellation. The task would then run on, and `asyncio.run()` wait for its end.
+    """
+    task = asyncio.current_task()
+    if task and task.cancelling():
+        raise asyncio.CancelledError

@@ -260,7 +260,7 @@ class LoopConnection:
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT_SECONDS):
                 await connection.connect()
-                _raise_cancellation()
+                background_task.raise_cancellation()
         except BaseException as error:
             if not _is_loop_closed():
                 await _disconnect(connection)
@@ -369,17 +369,6 @@ async def _disconnect(connection: Any) -> None:
     with suppress(TimeoutError, RedisError, OSError):
         async with asyncio.timeout(CLOSE_TIMEOUT_SECONDS):
             await connection.disconnect()
-
-
-def _raise_cancellation() -> None:
-    """Raise `CancelledError` if this task was cancelled, and redis-py has not noticed.
-
-    It calls `asyncio.wait_for()`, which before Python 3.12 returns a result that comes at the
-    moment of the cancellation. The task would then run on, and `asyncio.run()` wait for its end.
-    """
-    task = asyncio.current_task()
-    if task and task.cancelling():
-        raise asyncio.CancelledError
 
 
 def _is_loop_closed() -> bool:

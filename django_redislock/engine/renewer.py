@@ -349,6 +349,7 @@ class AsyncRenewer(Renewer):
                 if not await self._is_woken(self.seconds_to_next()) and self.may_end():
                     return
                 await self.run_once()
+                background_task.raise_cancellation()
             except Exception:
                 logger.exception("Renewal failed unexpectedly, will retry")
                 await self._is_woken(MIN_RENEWAL_RETRY_SECONDS)
