@@ -21,8 +21,7 @@ CONFIRMED = {"confirmed": "yes"}
 PARAMETERS = ["q", "p", "o", "e", "all", "state", "kind", "task", "host"]
 PARAMETERS += ["using", "columns", "minutes", "id__exact", "_changelist_filters", "_popup"]
 
-VALUES = ["", "0", "-1", "1.-2.3", "1e9", "nan", "9" * 30, "x" * 3000, "../..", "*", "%25"]
-VALUES += ["default", "django_redis", "nowhere", "stale", "name"]
+VALUES = ["", "0", "-1", "1.-2.3", "nan", "9" * 30, "x" * 3000, "../..", "*", "%25", "nowhere"]
 VALUES += ["\x00", "\r\nX-Injected: 1", "\u202e", "\ud800"]
 
 
