@@ -4,41 +4,17 @@ from django.core.exceptions import ImproperlyConfigured
 from django_redislock.text import parse_duration, printable, redacted_metadata, short_duration
 
 
-@pytest.mark.parametrize(
-    ("text", "shown"),
-    [
-        ("日本 é", "日本 é"),
-        ("a\x1b[31mred\n", "a\\x1b[31mred\\n"),
-        ("abc\u202edef", "abc\\u202edef"),
-        ("\ud800", "\\ud800"),
-        ("", ""),
-        ("  ", "\\x20\\x20"),
-        (" \xa0", " \\xa0"),
-    ],
-)
-def test_only_printable_characters_are_shown_as_they_are(text, shown):
-    assert printable(text) == shown
+def test_only_printable_characters_are_shown_as_they_are():
+    assert printable("日本 é a\x1b[31m\n\u202e\ud800") == r"日本 é a\x1b[31m\n\u202e\ud800"
+    assert (printable("  "), printable(" \xa0")) == (r"\x20\x20", r" \xa0")
 
 
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [
-        (-1, "0.0s"),
-        (4.21, "4.2s"),
-        (59.9, "59s"),
-        (61, "1m 01s"),
-        (3600, "1h 00m"),
-        (187200, "2d 4h"),
-    ],
-)
+@pytest.mark.parametrize(("seconds", "text"), [(-1, "0.0s"), (59.9, "59s"), (187200, "2d 4h")])
 def test_durations_are_short(seconds, text):
     assert short_duration(seconds) == text
 
 
-@pytest.mark.parametrize(
-    ("text", "seconds"),
-    [("90", 90), ("90s", 90), ("5m", 300), ("2h", 7200), ("1d", 86400), ("1.5m", 90), ("0", 0)],
-)
+@pytest.mark.parametrize(("text", "seconds"), [("90", 90), ("2h", 7200), ("1.5m", 90), ("0", 0)])
 def test_durations_are_read(text, seconds):
     assert parse_duration(text) == seconds
 
