@@ -45,20 +45,8 @@ def report(request: HttpRequest) -> StreamingHttpResponse:
     return StreamingHttpResponse(rows())
 
 
-@locks.guard("late-report")
-def late_report(request: HttpRequest) -> StreamingHttpResponse:
-    wait_until(may_go_on)
-    return StreamingHttpResponse(rows())
-
-
-def ready(request: HttpRequest) -> HttpResponse:
-    return HttpResponse()
-
-
 urlpatterns = [
     path("pay/<int:pk>/", pay),
     path("apay/<int:pk>/", apay),
     path("report/", report),
-    path("late-report/", late_report),
-    path("ready/", ready),
 ]
