@@ -8,7 +8,7 @@ from io import StringIO
 import pytest
 from django.core.management import CommandError, call_command
 
-from django_redislock import LockLost, LockNotAcquired, locks
+from django_redislock import LockNotAcquired, locks
 from django_redislock.management import IsolatedCommand
 from django_redislock.testing import held_elsewhere, lose
 from tests.lock_tools import start, waiting
@@ -115,17 +115,6 @@ def test_an_error_of_the_command_is_more_important():
     assert locks.get("rebuild:7") is None
 
 
-def test_the_loss_of_another_lock_is_left_alone():
-    class Other(Nightly):
-        def handle(self, **options):
-            with locks.lock("of mine") as other:
-                lose("of mine")
-                other.assert_held()
-
-    with pytest.raises(LockLost, match="of mine"):
-        run(Other)
-
-
 @pytest.mark.usefixtures("default_sigterm")
 def test_sigterm_releases_the_lock():
     assert run(Rebuild, "7", "--then", "terminate")[0] == 143
@@ -139,11 +128,3 @@ def test_an_unreachable_server_is_one_line(redis_away):
     assert err.startswith("CommandError: Not run: The locks on 'default' can't be reached")
     assert err.count("\n") == 1
     assert "s3cret" not in err
-
-
-def test_an_option_that_the_command_lacks_is_named():
-    class Wrong(Nightly):
-        lock_name = "rebuild:{side}"
-
-    with pytest.raises(ValueError, match=r"lock_name='rebuild:\{side\}' needs 'side'"):
-        call_command(Wrong())

@@ -6,7 +6,6 @@ import re
 
 from django_redislock import locks
 from django_redislock.lock_state import HELD
-from django_redislock.management.subcommands import release
 from django_redislock.signals import lock_force_released
 from tests.commands import call, run
 from tests.lock_tools import listening, start, waiting
@@ -74,18 +73,6 @@ def test_release_by_pattern_age_host_process_task_or_stale_renewal(hold, redis_s
 
 
 # The confirmation
-
-
-def test_more_holders_than_a_user_can_confirm_need_yes(hold, monkeypatch, answer):
-    held = [hold("a"), hold("b")]
-    monkeypatch.setattr(release, "MAX_CONFIRMED", 1)
-    answer("y")
-
-    done = run("release", "--all")
-
-    assert (done.returncode, done.stdout) == (1, "")
-    assert "more than 1 holders match. Use --yes" in done.stderr
-    assert all(lock.owned() for lock in held)
 
 
 def test_the_confirmation_counts_locks_and_says_what_a_release_does(hold, answer):

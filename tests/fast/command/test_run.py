@@ -126,10 +126,3 @@ def test_call_command_raises_the_status_and_restores_the_signals():
 
     assert ended.value.code == 3
     assert state() == before
-
-
-def test_another_thread_is_refused():
-    refused = start(lambda: call_command("locks", "run", "x", "--", "true"))
-
-    with pytest.raises(ValueError, match="main thread"):
-        refused.result(60)

@@ -58,19 +58,6 @@ def test_a_value_is_never_a_template(value):
         assert name == "rebuild:" + value.replace("\\", r"\\")
 
 
-@given(st.tuples(texts, texts), st.tuples(texts, texts))
-@example(("a:b", "c"), ("a", "b:c"))
-@example(("a'", "b"), ("a", "'b"))
-@example(("\n", "a"), ("\\n", "a"))
-def test_fields_with_different_reprs_have_different_names(one, other):
-    template = Template("rebuild:{site!r}:{width!r}", REBUILD)
-    names = [template.of_call(each, {}) for each in (one, other)]
-    assert (names[0] == names[1]) is (one == other)
-
-
-# Patterns
-
-
 LONG = ["*" * 100_000 + "b", "*a" * 250 + "b", "a*" * 250 + "b", "?" * 511 + "b", "*?" * 250 + "b"]
 LONG += ["?" * 100_000, "a" * 100_000, "*?a" * 30_000]
 
