@@ -10,8 +10,7 @@ from tests.tools import ROOT
 
 from .browser import Tab
 from .pages import LIST, ask_to_release, path_of
-from .shop import NOW, SHOWN, busy_shop
-from .timed_server import TimedServer
+from .shop import SHOWN, busy_shop
 
 IMAGES = ROOT / "docs" / "images"
 
@@ -41,15 +40,12 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def server(tmp_path: Path, settings) -> Iterator[TimedServer]:
-    with TimedServer.running(tmp_path, NOW) as server:
-        entry = settings.CACHES["default"] | {"LOCATION": server.url}
-        settings.CACHES = {**settings.CACHES, "default": entry}
-        with busy_shop(server):
-            yield server
+def shop(redis_server) -> Iterator[None]:
+    with busy_shop(redis_server):
+        yield
 
 
-def test_pictures_of_a_busy_shop(server, tab: Tab, releaser, folder: Path) -> None:
+def test_pictures_of_a_busy_shop(shop, tab: Tab, releaser, folder: Path) -> None:
     tab.open(LIST)
     tab.script("localStorage.setItem('django.admin.navSidebarIsOpen', 'false')")
     # Stop all countdowns in the page.
@@ -57,13 +53,11 @@ def test_pictures_of_a_busy_shop(server, tab: Tab, releaser, folder: Path) -> No
     for scheme in SCHEMES:
         tab.emulate(scheme=scheme)
         for name, path in PAGES.items():
-            server.stop_at(NOW)
             tab.open(path)
             if name == "release":
                 ask_to_release(tab)
             picture = tab.picture(tallest=min(TALLEST, tab.script(BOTTOM)))
             folder.joinpath(f"{name}-{scheme}.png").write_bytes(picture)
-    server.go_from(NOW)
 
 
 def test_the_docs_have_a_picture_of_each() -> None:
