@@ -10,7 +10,7 @@ import pytest
 from celery import Celery
 from django.contrib.admin.models import LogEntry
 
-from django_redislock import LockNotOwnedError, locks
+from django_redislock import locks
 from django_redislock.admin import ActiveLockAdmin
 from django_redislock.admin.columns import COLUMNS
 from tests.pages import (
@@ -25,7 +25,6 @@ from tests.pages import (
     text_of,
     words_of,
 )
-from tests.round_trips import RoundTrips
 
 from .test_admin import boxes, confirm, seen
 
@@ -37,23 +36,6 @@ def choices(response, parameter) -> list[str]:
         each for each in response.context["cl"].filter_specs if each.parameter_name == parameter
     ]
     return [str(each["display"]) for each in spec.choices(response.context["cl"])][1:]
-
-
-def test_no_page_asks_redis_for_each_lock(hold, wait, releaser):
-    held = [hold(f"n{number}") for number in range(30)]
-    wait("n0")
-    release = {"seen": seen(*held)}
-    pages = [
-        lambda: releaser.get(LIST),
-        lambda: releaser.get(DASHBOARD),
-        lambda: lock_page(releaser, "n0"),
-        lambda: releaser.post(RELEASE, release),
-    ]
-    for page in pages:
-        page()  # now the server knows the scripts
-        with RoundTrips(of_this_thread=True) as made:
-            page()
-        assert 0 < made.count < 10
 
 
 def test_pages_go_up_to_a_bound_and_say_so(hold, viewer, monkeypatch):
@@ -159,20 +141,6 @@ def release_of(client, name: str, **query):
     asked = client.post(address, {"seen": boxes(client, **query)[name]})
     confirmed = {"seen": asked.context["seen"], "confirmed": "yes"}
     return asked, client.post(address, confirmed, follow=True)
-
-
-@pytest.mark.filterwarnings("default")
-def test_a_quorum_lock_is_released_on_the_servers_that_respond(three_servers, releaser, unusable):
-    quorum = locks.quorum("payout", three_servers, timeout=60)
-    assert quorum.acquire()
-
-    asked, done = release_of(releaser, "payout", using="third")
-
-    assert "Released “payout”." in words_of(done)
-    with pytest.raises(LockNotOwnedError):
-        quorum.release()
-    assert "until a majority of its servers have released it." in words_of(asked)
-    assert LogEntry.objects.filter(change_message__startswith="Force-released").count() == 3
 
 
 def failing(client, alias, *, answers):

@@ -15,8 +15,6 @@ from tests.pages import (
     charts_of,
     listed,
     lock_page,
-    marks,
-    place,
     postpone,
     rects,
     rows_of,
@@ -115,25 +113,3 @@ def test_a_free_lock_shows_how_holds_ended(hold, viewer):
     assert {row[1] for row in rows_of(page, "past")} == {"forced", "released"}
     [[_at, outcome, *_, not_held, _token]] = rows_of(page, "refusals")
     assert (outcome, not_held) == ("refused", "-")
-
-
-def test_without_history_the_page_shows_only_the_present(hold, viewer, settings):
-    settings.REDISLOCK_HISTORY = 0
-    hold("now")
-    hold("before").release()
-
-    assert "No history is kept: REDISLOCK_HISTORY is 0." in words_of(lock_page(viewer, "now"))
-    assert lock_page(viewer, "before").url == LIST
-
-
-def test_a_timeline_shows_wait_and_hold_one_after_the_other(two_holds, viewer):
-    two_holds("x")
-
-    chart = charts_of(lock_page(viewer, "x"))[TIMELINE]
-
-    first, second = rects(chart, "released")
-    [waiting] = rects(chart, "waiting")
-    assert place(waiting)[1] == pytest.approx(place(second)[0], abs=1.5)
-    assert place(first)[0] <= place(waiting)[0]
-    assert marks(chart) == ["released", "released"]
-    assert float(first.get("y")) < float(second.get("y"))

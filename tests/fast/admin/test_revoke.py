@@ -14,7 +14,7 @@ from django_redislock.admin import ActiveLockAdmin
 from django_redislock.lock_types import QueueLock
 from tests import celery_app
 from tests.celery_worker import freed, outcome, run, worker  # noqa: F401
-from tests.pages import LIST, forms_of, lock_page, messages_of, text_of, user_with, words_of
+from tests.pages import LIST, forms_of, lock_page, messages_of, text_of, words_of
 
 pytestmark = [pytest.mark.django_db, pytest.mark.celery]
 
@@ -161,16 +161,13 @@ def test_a_queued_task_is_never_terminated(hold, releaser, foreign) -> None:
 
 
 def test_only_those_who_may_release_the_lock_may_revoke(hold, releaser, serve) -> None:
-    serve(ActiveLockAdmin)
-    held_by_task(hold, "x")
-    page, viewer = lock_page(releaser, "x"), user_with("view_activelock")
-    assert "Revoke task" not in text_of(lock_page(viewer, "x"))
-    assert confirm(viewer, page).status_code == 403
-
     class ReleasesNoLock(ActiveLockAdmin):
         def has_release_permission(self, request, obj=None):
             return obj is None
 
+    serve(ActiveLockAdmin)
+    held_by_task(hold, "x")
+    page = lock_page(releaser, "x")
     serve(ReleasesNoLock)
     assert "Revoke task" not in text_of(lock_page(releaser, "x"))
     assert confirm(releaser, page).status_code == 403

@@ -1,6 +1,5 @@
 """`manage.py locks history`."""
 
-import json
 import re
 
 import pytest
@@ -54,14 +53,6 @@ def test_history_by_name_pattern_outcome_and_time(redis_server):
     ):
         found = facts("history", *arguments.split())
         assert [event["name"] for event in found] == expected, arguments
-
-
-def test_disabled_history(settings):
-    settings.REDISLOCK_HISTORY = 0
-    use_once("x")
-
-    assert call("history") == "No history is kept.\n"
-    assert json.loads(call("history", "--format", "json")) == []
 
 
 def test_history_fits_its_terminal_and_has_the_date_of_another_day(redis_server):

@@ -7,8 +7,7 @@ import pytest
 
 from django_redislock import locks
 from django_redislock.management.output import width
-from django_redislock.management.subcommands import list as list_command
-from tests.commands import call, call_on_terminal, run, run_process
+from tests.commands import call, call_on_terminal, run
 from tests.pages import postpone
 
 from .conftest import facts, held_by_task
@@ -65,15 +64,6 @@ def test_locks_and_processes_are_narrowed(hold, redis_server):
     assert "here" in listed("--using", "django_redis")
 
 
-def test_a_long_table_ends_with_the_number_of_other_locks(hold, monkeypatch):
-    monkeypatch.setattr(list_command, "DEFAULT_ROWS", 2)
-    for name in "abc":
-        hold(name, timeout=30 + ord(name))
-
-    assert [line[0] for line in call("list").splitlines()] == ["N", "a", "b", "a"]
-    assert len(call("list", "--limit", "3").splitlines()) == 4
-
-
 @pytest.mark.parametrize("columns", [48, 90])
 def test_a_list_fits_its_terminal(hold, columns):
     names = ["x" * 512, "invoice:42", "日本" * 30]
@@ -85,14 +75,3 @@ def test_a_list_fits_its_terminal(hold, columns):
     assert header.split()[:2] == ["NAME", "STATE"]
     assert max(map(width, [header, *lines])) == columns
     assert all(name in call("list") for name in names)
-
-
-def test_an_ascii_stream_gets_ascii(hold):
-    hold("日本")
-
-    options = "--settings tests.settings --no-color -v 0 --traceback"
-    done = run_process("list", *options.split(), PYTHONIOENCODING="ascii")
-
-    assert (done.returncode, done.stderr) == (0, "")
-    _header, line = done.stdout.splitlines()
-    assert line.startswith("\\u65e5\\u672c ")

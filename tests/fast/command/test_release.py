@@ -6,9 +6,8 @@ import re
 
 from django_redislock import locks
 from django_redislock.lock_state import HELD
-from django_redislock.signals import lock_force_released
 from tests.commands import call, run
-from tests.lock_tools import listening, start, waiting
+from tests.lock_tools import start, waiting
 from tests.pages import postpone
 
 from .conftest import acquire_and_release, held_by_task
@@ -105,17 +104,3 @@ def test_new_holder_is_not_released(hold, answer):
     assert done.returncode == 1
     assert "x was not released: the holder has changed" in done.stderr
     assert new[0].owned()
-
-
-def test_a_server_that_goes_away_ends_the_release(hold, disconnect, settings):
-    held = [hold(name, timeout=90 + number) for number, name in enumerate("abc")]
-    caches = settings.CACHES
-
-    with listening(lock_force_released, lambda **about: disconnect()):
-        done = run("release", "--all", "--yes")
-    settings.CACHES = caches
-
-    assert done.returncode == 1
-    assert done.stdout.count("Released ") == 1
-    assert re.fullmatch("CommandError: .* whether [abc] was released.*refused.*\n", done.stderr)
-    assert sum(lock.owned() for lock in held) == 2

@@ -9,7 +9,6 @@ import math
 import kombu
 from celery import Celery
 from celery.app.trace import build_tracer
-from celery.exceptions import Retry
 from celery.worker import state
 from celery.worker.request import Request
 from hypothesis import example, given
@@ -18,7 +17,6 @@ from hypothesis import strategies as st
 from django_redislock import locks, single_instance
 from django_redislock.celery import worker
 from django_redislock.celery.message import AGAIN, CONFLICTS, DUPLICATE, OURS, QUEUE_LOCK
-from tests.lock_tools import start
 
 from .forging import fuzzed, json_values, texts
 
@@ -181,14 +179,3 @@ def test_a_long_id_needs_little_memory_and_is_not_taken_for_another(redis_server
 
 def size_of(redis_server):
     return sum(redis_server.memory_usage(key, samples=0) for key in redis_server.scan_iter("*"))
-
-
-def test_a_redelivered_task_with_a_long_id_is_run_again_later():
-    errors = []
-
-    def deliver_again(argument=None):
-        again = start(lambda: execute(KEPT, LONG, {"redelivered": True}))
-        errors.append(again.result())
-
-    assert execute(task_below("first", deliver_again), LONG) is None
-    assert [type(each) for each in errors] == [Retry]

@@ -199,18 +199,3 @@ def test_the_dashboard_refreshes_itself_and_stays_as_it_is(tab: Tab, viewer, hol
 
     assert len(tab.driver.find_elements(By.CSS_SELECTOR, ".redislock-figures[open]")) == 1
     assert tab.path == f"{LIST}dashboard/?minutes=5"
-
-
-def test_the_filter_is_folded_and_names_its_choice_without_scripts(tab: Tab, viewer, hold) -> None:
-    tab.without_scripts()
-    hold("invoice:42")
-    tab.open(LIST)
-    assert not tab.all("link", "mutex")
-
-    tab.get("main").find_element(By.CSS_SELECTOR, ".redislock-fold summary").click()
-    tab.follow(tab.get("link", "mutex"))
-
-    assert lists(tab, "invoice:42")
-    assert "Filter mutex" in tab.text
-    tab.follow(tab.get("link", "Clear filter"))
-    assert tab.path.rstrip("?") == LIST

@@ -9,7 +9,7 @@ import psutil
 
 from django_redislock import locks
 from django_redislock.testing import EmbeddedServer
-from tests.commands import Subprocess, Terminal, run_process
+from tests.commands import Subprocess, run_process
 from tests.tools import wait_until
 
 RUN = [sys.executable, "-W", "error", "-m", "django", "locks", "run"]
@@ -45,14 +45,6 @@ signal.sigwait({signal.SIGTERM})
 print("tidy", flush=True)
 """
 """Ends successfully after SIGTERM."""
-
-LEADS = """
-import fcntl, os, signal, sys, termios
-fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-signal.signal(signal.SIGHUP, signal.SIG_DFL)  # the parent may ignore it
-os.execv(sys.argv[1], sys.argv[1:])
-"""
-"""Starts a command at its terminal without a shell, as `ssh -t` and `docker run -t` do."""
 
 
 class Run(Subprocess):
@@ -104,18 +96,6 @@ def test_a_signal_ends_the_wait(hold):
         assert run.wait() == 128 + signal.SIGTERM
         assert locks.get("x").waiters == 0
     assert run.said == []
-
-
-def test_ctrl_c_arrives_once():
-    listen = [sys.executable, "-c", LISTENER]
-    with Terminal(program=[sys.executable, "-c", LEADS, *RUN, "x", "--", *listen]) as terminal:
-        terminal.shows("ready")
-        terminal.press("\x03")
-        terminal.shows("got SIGINT")
-        terminal.press("end\n")
-
-        assert terminal.end() == 7
-    assert terminal.text.count("got SIGINT") == 1
 
 
 # The lock is lost
