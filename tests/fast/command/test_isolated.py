@@ -66,14 +66,6 @@ def test_the_lock_is_held_while_the_command_runs():
     assert locks.get("rebuild:7") is None
 
 
-def test_call_command_takes_a_wait_in_seconds():
-    out = StringIO()
-    call_command(Nightly(), wait=5, stdout=out)
-    assert out.getvalue() == "test_isolated\n"
-    with pytest.raises(CommandError, match=r"argument --wait: .*-1"):
-        call_command(Nightly(), wait=-1)
-
-
 def test_wait_waits_for_the_end_of_the_other_run():
     with held_elsewhere("nightly") as other:
 

@@ -172,15 +172,8 @@ def test_installed_twice_it_counts_once_and_only_while_its_registry_exists():
         pass
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"using": ["nowhere"]}, "using must be a list of .* got 'nowhere'"),
-        ({"labels": {"task": str}}, "labels must not contain 'task'"),
-        ({"labels": {"bad-name": str}}, "labels has 'bad-name'"),
-        ({"labels": {"area": None}}, "labels has None for 'area'"),
-    ],
-)
-def test_a_bad_argument_is_named(options, message):
-    with pytest.raises(ValueError, match=message):
-        metrics.install(registry=CollectorRegistry(), **options)
+def test_a_bad_argument_is_named():
+    with pytest.raises(ValueError, match=r"using must be a list of .* got 'nowhere'"):
+        metrics.install(registry=CollectorRegistry(), using=["nowhere"])
+    with pytest.raises(ValueError, match="labels must not contain 'task'"):
+        metrics.install(registry=CollectorRegistry(), labels={"task": str})

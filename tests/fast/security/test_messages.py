@@ -6,16 +6,12 @@ import json
 import logging
 import math
 
-import kombu
 from celery import Celery
 from celery.app.trace import build_tracer
-from celery.worker import state
-from celery.worker.request import Request
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from django_redislock import locks, single_instance
-from django_redislock.celery import worker
 from django_redislock.celery.message import AGAIN, CONFLICTS, DUPLICATE, OURS, QUEUE_LOCK
 
 from .forging import fuzzed, json_values, texts
@@ -132,34 +128,6 @@ def test_a_forged_message_does_not_run_next_to_a_holder_and_changes_no_lock(
     assert held() == []
     for record in caplog.records:
         assert record.name != "django_redislock" or record.getMessage().isprintable()
-
-
-# A worker looks for revoked requests. A sender can forge their stamps.
-
-
-def received(task, task_id, **headers):
-    """Return the request that a worker makes of a message."""
-    headers = {"id": task_id, "task": task.name, QUEUE_LOCK: NAME, **headers}
-    message = kombu.Message(
-        b"[[], {}, {}]", content_type="application/json", content_encoding="utf-8", headers=headers
-    )
-    return Request(message, app=app, task=task)
-
-
-def test_forged_stamps_do_not_hide_revoked_requests(monkeypatch):
-    monkeypatch.setitem(state.revoked_stamps, "batch", ["1"])
-    task, monitor = UNTIL_EXECUTED, worker.Monitor()
-    task.apply_async(task_id="queued")
-    requests = [
-        received(task, "forged", stamped_headers=["batch"], stamps={"batch": [{}]}),
-        received(task, "forged too", stamped_headers=[["batch"]], stamps={"batch": "1"}),
-        received(task, "queued", stamped_headers=["batch"], stamps={"batch": ["1"]}),
-    ]
-    for request in requests:  # the monitor does not keep them alive
-        monitor.received[request.id] = request
-    monitor.check()
-    assert held() == []
-    assert list(monitor.received) == ["forged", "forged too"]
 
 
 # A sender chooses the id.

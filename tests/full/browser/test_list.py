@@ -185,17 +185,3 @@ def test_a_failed_refresh_is_reported_and_repeated(tab: Tab, viewer, hold, setti
     tab.cdp("Network.deleteCookies", name="sessionid", url=tab.origin)
     tab.wait(lambda: "could not be refreshed" in status(tab))
     assert tab.path == LIST
-
-
-def test_the_dashboard_refreshes_itself_and_stays_as_it_is(tab: Tab, viewer, hold) -> None:
-    for name in ("invoice:42", "ledger"):
-        hold(name)
-    tab.open(f"{LIST}dashboard/?minutes=5")
-    tab.driver.find_element(By.CSS_SELECTOR, ".redislock-figures summary").click()
-    refresh_every(tab, 2)
-
-    hold("report")
-    tab.wait_for_text(": 3 locks, ")
-
-    assert len(tab.driver.find_elements(By.CSS_SELECTOR, ".redislock-figures[open]")) == 1
-    assert tab.path == f"{LIST}dashboard/?minutes=5"

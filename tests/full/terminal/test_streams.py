@@ -27,11 +27,3 @@ def test_release_is_refused_without_a_terminal(hold):
     assert (done.returncode, done.stderr.count("\n")) == (1, 1)
     assert "--yes" in done.stderr
     assert lock.owned()
-
-
-def test_only_a_terminal_gets_djangos_colours(hold):
-    hold("x")
-    with Terminal("list") as terminal:
-        assert terminal.end() == 0
-    assert b"\x1b[" in terminal.raw
-    assert "\x1b[" not in run_process("list").stdout

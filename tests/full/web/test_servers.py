@@ -1,4 +1,4 @@
-"""Two browsers and a real server: the second request is refused."""
+"""A guard on a real server: the second request is refused until the first one's stream ends."""
 
 from collections.abc import Iterator
 from http.client import HTTPConnection, HTTPResponse
@@ -6,8 +6,8 @@ from http.client import HTTPConnection, HTTPResponse
 import pytest
 
 from django_redislock import locks
-from tests.lock_tools import free, start
-from tests.tools import Child, wait_until
+from tests.lock_tools import free
+from tests.tools import Child
 
 SERVE = {
     "wsgi": """
@@ -38,7 +38,6 @@ class Server(Child):
     def __init__(self, kind: str) -> None:
         super().__init__(SERVE[kind], DJANGO_SETTINGS_MODULE="tests.full.web.settings")
         self.port = int(self.expect("serves"))
-        self.view = "pay" if kind == "wsgi" else "apay"
 
     def request(self, method: str, path: str) -> tuple[HTTPConnection, HTTPResponse]:
         connection = HTTPConnection("127.0.0.1", self.port, timeout=60)
@@ -57,25 +56,6 @@ def server(request: pytest.FixtureRequest) -> Iterator[Server]:
         pytest.importorskip("uvicorn")
     with Server(request.param) as server:
         yield server
-
-
-def test_one_of_two_posts_of_a_form_is_refused(server, hold):
-    gate = hold("gate")
-    path = f"/{server.view}/7/"
-    both = [start(server.request, "POST", path) for _ in range(2)]
-    wait_until(lambda: any(each.done() for each in both))
-    refused = next(each for each in both if each.done())
-    connection, response = refused.result()
-    connection.close()
-    assert response.status == 409
-    assert response.headers["Retry-After"] in ("1", "2")
-    gate.release()
-    [accepted] = [each for each in both if each is not refused]
-    connection, response = accepted.result()
-    connection.close()
-    assert response.status == 200
-    assert server.status("POST", path) == 200
-    assert locks.get("pay:7") is None
 
 
 @pytest.mark.parametrize("leaves", [False, True])
