@@ -9,7 +9,7 @@ from django.urls import path
 
 from django_redislock import LockNotOwnedError, locks
 from django_redislock.models import ActiveLock
-from tests.lock_fixtures import moving_clock, three_servers  # noqa: F401  fixtures
+from tests.lock_fixtures import three_servers  # noqa: F401  a fixture
 from tests.pages import user_with
 from tests.tools import wait_until
 

@@ -10,7 +10,7 @@ import pytest
 from celery import Celery
 from django.contrib.admin.models import LogEntry
 
-from django_redislock import locks
+from django_redislock import LockNotOwnedError, locks
 from django_redislock.admin import ActiveLockAdmin
 from django_redislock.admin.columns import COLUMNS
 from tests.pages import (
@@ -141,6 +141,19 @@ def release_of(client, name: str, **query):
     asked = client.post(address, {"seen": boxes(client, **query)[name]})
     confirmed = {"seen": asked.context["seen"], "confirmed": "yes"}
     return asked, client.post(address, confirmed, follow=True)
+
+
+@pytest.mark.filterwarnings("default")
+def test_a_quorum_lock_is_released_on_the_servers_that_respond(three_servers, releaser, unusable):
+    quorum = locks.quorum("payout", three_servers, timeout=60)
+    assert quorum.acquire()
+
+    _, done = release_of(releaser, "payout", using="third")
+
+    assert "Released “payout”." in words_of(done)
+    with pytest.raises(LockNotOwnedError):
+        quorum.release()
+    assert LogEntry.objects.filter(change_message__startswith="Force-released").count() == 3
 
 
 def failing(client, alias, *, answers):

@@ -15,7 +15,6 @@ from tests.lock_fixtures import (  # noqa: F401  fixtures
     default_sigterm,
     own_locks,
     own_server,
-    three_servers,
 )
 
 
