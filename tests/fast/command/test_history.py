@@ -5,7 +5,6 @@ import re
 import pytest
 
 from django_redislock import locks
-from django_redislock.management.output import width
 from tests.commands import call, call_on_terminal
 from tests.pages import ended_at
 
@@ -55,16 +54,9 @@ def test_history_by_name_pattern_outcome_and_time(redis_server):
         assert [event["name"] for event in found] == expected, arguments
 
 
-def test_history_fits_its_terminal_and_has_the_date_of_another_day(redis_server):
-    name = "日本" * 10 + "x" * 60
-    use_once(name)
-
-    _, line = call_on_terminal("history", columns=64).splitlines()
-    assert re.match(r"\d\d:\d\d:\d\d +released +(日本){7,}.*… +\S+", line)
-    assert width(line) == 64
-    assert name in call("history")
-
-    ended_at(redis_server, name, ago=86400)
+def test_an_event_of_another_day_has_its_date(redis_server):
+    use_once("x")
+    ended_at(redis_server, "x", ago=86400)
     day = r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d"
     assert re.search(f"{day}  released  ", call_on_terminal("history", columns=100), re.MULTILINE)
     assert re.search(rf"{day}[+-]\d\d:\d\d  released  ", call("history"), re.MULTILINE)
