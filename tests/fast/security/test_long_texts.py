@@ -2,6 +2,7 @@
 page, a log or a terminal."""
 
 from contextlib import suppress
+from decimal import Decimal
 from functools import partial
 from time import thread_time
 
@@ -79,6 +80,11 @@ def test_long_arguments_that_differ_have_different_names(make):
         texts = [long, f"{long}1", f"{long}\x00", f"{long}\\x00", key_text(long)]
         assert len({name(text) for text in texts}) == len(texts)
         assert name(long) == name(long)
+
+
+def test_a_number_of_too_many_digits_is_refused():
+    with pytest.raises(ValueError, match="more than 4300 digits"):
+        key_text(Decimal("1" * MILLION))
 
 
 SECRET = "\N{SECTION SIGN}"
