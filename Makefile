@@ -75,8 +75,7 @@ clients: $(VENV)/.test.installed
 	$(BIN)/python -m tests.full.topologies.clients $(ARGS)
 
 screenshots: $(VENV)/.test.installed
-	$(BIN)/python -m pytest -p tests.full.browser.screenshots --screenshots docs/images \
-		tests/full/browser/test_screenshots.py -k pictures $(ARGS)
+	SCREENSHOTS=docs/images $(BIN)/python -m pytest tests/full/browser/test_screenshots.py -k pictures $(ARGS)
 
 messages: $(VENV)/.test.installed
 	$(BIN)/python -m tools.messages

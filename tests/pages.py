@@ -87,20 +87,8 @@ def charts_of(response) -> dict[str, ElementTree.Element]:
 
 
 def rects(chart: ElementTree.Element, what: str) -> list[ElementTree.Element]:
-    """The bars of one sort, from left to right."""
-    found = [rect for rect in chart.iter("rect") if what in rect.get("class", "").split()]
-    return sorted(found, key=lambda rect: place(rect)[0])
-
-
-def place(rect: ElementTree.Element) -> tuple[float, float]:
-    """Return the start and the end of a bar in percent."""
-    x, width = (float(rect.get(name, "").removesuffix("%")) for name in ("x", "width"))
-    return x, x + width
-
-
-def marks(chart: ElementTree.Element) -> list[str]:
-    """Return the texts that are marked."""
-    return [use.get("class", "") for use in chart.iter("use") if use.get("class") != "halo"]
+    """The bars of one sort."""
+    return [rect for rect in chart.iter("rect") if what in rect.get("class", "").split()]
 
 
 def make_past(

@@ -9,8 +9,8 @@ from django.urls import path
 
 from django_redislock import LockNotOwnedError, locks
 from django_redislock.models import ActiveLock
-from tests.lock_fixtures import moving_clock, three_servers  # noqa: F401  fixtures
-from tests.pages import arrived_before, user_with
+from tests.lock_fixtures import three_servers  # noqa: F401  a fixture
+from tests.pages import user_with
 from tests.tools import wait_until
 
 
@@ -69,21 +69,6 @@ def acquire_and_release(lock):
     with contextlib.suppress(LockNotOwnedError):  # the end of the test may force-release it
         lock.acquire(blocking_timeout=60)
         lock.release()
-
-
-@pytest.fixture
-def two_holds(hold, wait, redis_server):
-    """Add two holds to the history. The second one seems to have waited `longer`, in seconds."""
-
-    def make(name, longer=0):
-        first = hold(name)
-        wait(name)
-        wait_until(lambda: locks.queue(name)[0].waited > 0.1)
-        arrived_before(redis_server, name, seconds=longer)
-        first.release()
-        wait_until(lambda: len(locks.history(name)) == 2)
-
-    return make
 
 
 @pytest.fixture

@@ -11,14 +11,12 @@ from django.db import connection
 
 from django_redislock import locks
 from django_redislock.signals import lock_force_released
-from django_redislock.text import holder_text
 from tests.lock_tools import listening
-from tests.pages import LIST, RELEASE, forms_of, lock_page, messages_of, text_of, words_of
+from tests.pages import LIST, RELEASE, lock_page, messages_of, text_of, words_of
 
 pytestmark = pytest.mark.django_db
 
-NAMES = ["a/b/../c", "..", "_2E", "release", "  ", "x?y=1#z&w%2F;", "{{ name }}", "é" * 256]
-NAMES += ["<script>alert(1)</script>", "]]>&#x41;"]
+NAMES = ["a/b/../c", "..", "_2E", "release", "  ", "x?y=1#z&w%2F;", "é" * 256]
 
 
 def seen(*held) -> str:
@@ -64,18 +62,6 @@ def test_any_name_can_be_listed_opened_and_released(hold, releaser, name):
     assert locks.get(name) is None
 
 
-def test_the_confirmation_says_who_is_next_and_how_many_wait(hold, wait, releaser):
-    lock = hold("x")
-    alone = words_of(ask(releaser, lock))
-    wait("x")
-    wait("x")
-    assert forms_of(lock_page(releaser, "x"), f"{LIST}remove/") == []  # they are no tasks
-
-    waiter = holder_text(locks.queue("x")[0])
-    assert "Nobody waits." in alone
-    assert f"“x”: next is {waiter}, the first of 2 waiters." in words_of(ask(releaser, lock))
-
-
 def test_a_release_asks_then_releases_then_logs(hold, releaser, caplog):
     lock, heard = hold("invoice:42"), []
 
@@ -94,13 +80,9 @@ def test_a_release_asks_then_releases_then_logs(hold, releaser, caplog):
     assert lock.token not in entry.change_message
     [event] = locks.history("invoice:42", limit=1)
     assert (event.by, event.reason) == (str(entry.user), "It <hangs>")
-    past = text_of(lock_page(releaser, "invoice:42"))
-    assert "It &lt;hangs&gt;" in past
-    assert event.by in past
+    assert "It &lt;hangs&gt;" in text_of(lock_page(releaser, "invoice:42"))
     assert [call["by"] for call in heard] == [entry.user]
-    [record] = [each for each in caplog.records if "Force-releasing" in each.message]
-    assert "using='default' user='view_activelock-release_activelock'" in record.message
-    assert f"fence_token={lock.fence_token}" in record.message
+    assert "Force-releasing" in caplog.text
     assert lock.token not in caplog.text
 
 
@@ -125,57 +107,22 @@ def test_only_the_selected_holders_that_were_seen_are_released(hold, releaser):
     assert LogEntry.objects.count() == 1
 
 
-def test_only_the_selected_holder_of_a_semaphore_is_released(nothing_left_behind, releaser):
-    first, second = (locks.semaphore("x", 2, timeout=30) for _ in range(2))
-    assert first.acquire(blocking=False)
-    box = boxes(releaser)["x"]
-    assert second.acquire(blocking=False)
-
-    confirmation = releaser.post(RELEASE, {"seen": box})
-    confirm(releaser, confirmation.context["seen"])
-
-    assert len(confirmation.context["held"]) == 1
-    assert (first.owned(), second.owned()) == (False, True)
-    second.release()
-
-
 @pytest.mark.filterwarnings("default")
-@pytest.mark.parametrize("why", ["refused", "[Nn]ot enough good replicas"])
-def test_locks_are_named_if_redis_fails_during_a_release(
-    hold, releaser, settings, redis_server, why
-):
-    """The receiver of the signal of the first release stands for a server that fails then."""
+def test_locks_are_named_if_redis_fails_during_a_release(hold, releaser, settings):
     held, caches = [hold(name) for name in ("a", "b", "c")], settings.CACHES
     away = {**caches["default"], "LOCATION": "redis://127.0.0.1:1/0"}
 
     def fail(**_told):
-        if why == "refused":
-            settings.CACHES = {"default": away}
-        else:
-            redis_server.config_set("min-replicas-to-write", 1)
+        settings.CACHES = {"default": away}
 
-    try:
-        with listening(lock_force_released, fail):
-            done = confirm(releaser, seen(*held))
-        settings.CACHES = caches
-        again = confirm(releaser, seen(*held[1:])) if why != "refused" else None
-    finally:
-        redis_server.config_set("min-replicas-to-write", 0)
+    with listening(lock_force_released, fail):
+        done = confirm(releaser, seen(*held))
+    settings.CACHES = caches
 
     failed, released, unconfirmed = messages_of(done)
-    assert not again or messages_of(again)[-1] == unconfirmed
     assert (released, unconfirmed) == ("Released “a”.", "Release not confirmed: b, c")
-    assert re.match(f"A release on “default” failed: .*{why}", failed)
+    assert re.match("A release on “default” failed: .*refused", failed)
     assert [lock.owned() for lock in held] == [False, True, True]
-
-
-def test_nothing_left_to_release_leads_back_to_the_list(releaser):
-    text = json.dumps([(name, fence) for name in "abcdefg" for fence in (1, 2)])
-
-    for response in (releaser.post(RELEASE, {"seen": text}), confirm(releaser, text)):
-        assert response.url == LIST
-        skipped = "Skipped (changed after you opened the page): a, b, c, d, e and 2 more"
-        assert messages_of(response)[-1] == skipped
 
 
 # The log of admin actions
@@ -192,31 +139,29 @@ def test_a_locks_page_leads_to_its_history(hold, releaser):
 
     assert history.context["object"].name == lock.name
     assert "Force-released." in text_of(history)
-    for invalid in ("a%00", "x" * 513):  # PostgreSQL would raise for the first one
-        assert releaser.get(f"{LIST}{invalid}/history/").status_code == 404
+    # PostgreSQL would raise.
+    assert releaser.get(f"{LIST}a%00/history/").status_code == 404
 
 
 REFUSE = """
 CREATE TRIGGER no_more BEFORE INSERT ON django_admin_log
-WHEN (SELECT count(*) FROM django_admin_log) >= %d
+WHEN (SELECT count(*) FROM django_admin_log) >= 2
 BEGIN SELECT RAISE(ABORT, 'attempt to write a readonly database'); END
 """
 
 
-@pytest.mark.parametrize("entered", [0, 2])
-def test_no_lock_is_released_if_the_log_refuses_its_entry(hold, releaser, entered):
+def test_no_lock_is_released_if_the_log_refuses_its_entry(hold, releaser):
     held = [hold(name) for name in ("a", "b", "c", "d")]
     with connection.cursor() as cursor:
-        cursor.execute(REFUSE % entered)  # it goes with the transaction of the test
+        cursor.execute(REFUSE)  # it goes with the transaction of the test
 
     done = confirm(releaser, seen(*held))
 
-    assert [lock.owned() for lock in held] == [False] * entered + [True] * (4 - entered)
-    assert LogEntry.objects.count() == entered
+    assert [lock.owned() for lock in held] == [False, False, True, True]
+    assert LogEntry.objects.count() == 2
     refusal, result = messages_of(done)
-    assert "Not released, because the admin log cannot be written " in refusal
-    assert refusal.endswith("(IntegrityError): " + ("c, d" if entered else "a, b, c, d"))
-    assert result == ("Released 2 locks." if entered else "Nothing was released.")
+    assert refusal.endswith("(IntegrityError): c, d")
+    assert result == "Released 2 locks."
 
 
 @pytest.mark.django_db(transaction=True)

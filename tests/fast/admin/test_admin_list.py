@@ -13,7 +13,6 @@ from django.contrib.admin.models import LogEntry
 from django_redislock import LockNotOwnedError, locks
 from django_redislock.admin import ActiveLockAdmin
 from django_redislock.admin.columns import COLUMNS
-from django_redislock.text import age
 from tests.pages import (
     DASHBOARD,
     LIST,
@@ -22,13 +21,10 @@ from tests.pages import (
     link_to,
     listed,
     lock_page,
-    messages_of,
     postpone,
     text_of,
     words_of,
 )
-from tests.round_trips import RoundTrips
-from tests.tools import wait_until
 
 from .test_admin import boxes, confirm, seen
 
@@ -42,33 +38,6 @@ def choices(response, parameter) -> list[str]:
     return [str(each["display"]) for each in spec.choices(response.context["cl"])][1:]
 
 
-def test_no_page_asks_redis_for_each_lock(hold, wait, releaser):
-    held = [hold(f"n{number}") for number in range(30)]
-    wait("n0")
-    release = {"seen": seen(*held)}
-    pages = [
-        lambda: releaser.get(LIST),
-        lambda: releaser.get(DASHBOARD),
-        lambda: lock_page(releaser, "n0"),
-        lambda: releaser.post(RELEASE, release),
-    ]
-    for page in pages:
-        page()  # now the server knows the scripts
-        with RoundTrips(of_this_thread=True) as made:
-            page()
-        assert 0 < made.count < 10
-
-
-def test_an_empty_list_says_so_and_has_no_actions(hold, releaser):
-    page = text_of(releaser.get(LIST))
-    assert "No lock is held now." in page
-    assert 'class="actions"' not in page
-    hold("x")
-    page = text_of(releaser.get(LIST, {"kind": "quorum"}))
-    assert "No active lock matches." in page
-    assert '(<a href="?">1 total</a>)' in page
-
-
 def test_pages_go_up_to_a_bound_and_say_so(hold, viewer, monkeypatch):
     monkeypatch.setattr(ActiveLockAdmin, "list_per_page", 2)
     monkeypatch.setattr(ActiveLockAdmin, "list_max", 4)
@@ -77,13 +46,9 @@ def test_pages_go_up_to_a_bound_and_say_so(hold, viewer, monkeypatch):
 
     note = "6 active locks match. Only the 4 whose leases expire first were read."
     assert note in text_of(viewer.get(LIST, {"q": "n", "kind": "mutex"}))
-    for page in ("2", "3", "9" * 40):
-        assert listed(viewer, p=page) == ["n2", "n3"]
-    for page in ("-1", "0", "x"):
-        assert listed(viewer, p=page) == ["n0", "n1"]
+    assert listed(viewer, p="9" * 40) == ["n2", "n3"]
+    assert listed(viewer, p="x") == ["n0", "n1"]
     assert len(listed(viewer, all="")) == 4
-    monkeypatch.setattr(ActiveLockAdmin, "list_max_show_all", 3)
-    assert listed(viewer, all="", p=2) == ["n2", "n3"]
 
 
 # States, filters and order
@@ -103,7 +68,6 @@ def test_search_and_filters_narrow_the_list(hold, viewer):
 
     assert choices(page, "task") == ["(none)", "<b>\\u202e", "shop.pay"]
     assert choices(page, "host") == [host]
-    assert "gone" in choices(viewer.get(LIST, {"task": "gone"}), "task")
     with locks.semaphore("many", 2, timeout=30):
         for query, found in (
             ({"q": "voice"}, ["invoice:1", "invoice:22"]),
@@ -111,7 +75,6 @@ def test_search_and_filters_narrow_the_list(hold, viewer):
             ({"q": "in*2"}, ["invoice:22"]),
             ({"q": "[i]nvoice"}, []),
             ({"task": "shop.pay"}, ["invoice:1"]),
-            ({"task": "<b>\\u202e"}, ["invoice:22"]),
             ({"task": "", "q": "e"}, ["report"]),
             ({"host": host, "q": " "}, ["invoice:1", "invoice:22", "many", "report"]),
             ({"kind": "semaphore"}, ["many"]),
@@ -123,14 +86,11 @@ def test_search_and_filters_narrow_the_list(hold, viewer):
 def test_each_column_sorts_both_ways(hold, viewer):
     for number, name in enumerate("bca"):
         hold(name, timeout=30 + number)
-        wait_until(lambda name=name: age(locks.get(name).first) > 0)
-    expected = {"name": "abc", "lease": "bca", "age": "acb"}
 
-    for place, column in enumerate(each.__name__ for each in COLUMNS):
+    for place in range(len(COLUMNS)):
         up, down = listed(viewer, o=place), listed(viewer, o=f"-{place}")
         assert set(up) == set(down) == set("abc")
-        if column in expected:
-            assert up == down[::-1] == list(expected[column])
+        assert COLUMNS[place].__name__ != "lease" or up == down[::-1] == ["b", "c", "a"]
 
 
 def test_stale_locks_and_those_with_waiters_come_first(redis_server, hold, wait, viewer):
@@ -141,9 +101,7 @@ def test_stale_locks_and_those_with_waiters_come_first(redis_server, hold, wait,
     postpone(redis_server, "stale", seconds=50)
 
     assert listed(viewer) == ["stale", "late", "waited", "a"]
-    states = dict(each.rsplit(" ", 1) for each in choices(viewer.get(LIST), "state"))
-    assert (states["stale"], states["late"], states["held"]) == ("(1)", "(1)", "(2)")
-    assert choices(viewer.get(LIST, {"kind": "semaphore"}), "state") == []
+    assert choices(viewer.get(LIST), "state")[:2] == ["stale (1)", "late (1)"]
 
 
 # Several aliases
@@ -166,10 +124,7 @@ def test_the_list_has_the_locks_of_one_alias(other, hold, releaser):
     for address in (f"{LIST}x/change/?using=other", f"{DASHBOARD}?using=other"):
         assert f'href="{address}"' in text_of(others)
     dashboard = releaser.get(DASHBOARD, {"using": "other"})
-    assert link_to(dashboard, "default") == "?using=default"
     assert link_to(dashboard, "All locks") == f"{LIST}?using=other"
-    assert "?using=other&amp;minutes=60" in text_of(dashboard)
-    assert f'href="{LIST}y/change/?using=other"' in text_of(dashboard)
     [form] = forms_of(lock_page(releaser, "x", using="other"), f"{RELEASE}?using=other")
     assert form["seen"] == seen(there)
 
@@ -192,16 +147,12 @@ def release_of(client, name: str, **query):
 def test_a_quorum_lock_is_released_on_the_servers_that_respond(three_servers, releaser, unusable):
     quorum = locks.quorum("payout", three_servers, timeout=60)
     assert quorum.acquire()
-    shown = lock_page(releaser, "payout", using="third")
 
-    asked, done = release_of(releaser, "payout", using="third")
+    _, done = release_of(releaser, "payout", using="third")
 
     assert "Released “payout”." in words_of(done)
     with pytest.raises(LockNotOwnedError):
         quorum.release()
-    assert len(asked.context["held"]) == 1
-    for response in (shown, asked, done):
-        assert "until a majority of its servers have released it." in words_of(response)
     assert LogEntry.objects.filter(change_message__startswith="Force-released").count() == 3
 
 
@@ -209,52 +160,40 @@ def failing(client, alias, *, answers):
     """Return the responses of each page about an alias, which all have this status."""
     text = json.dumps([("x", 1)])
     query = urlencode({"using": alias})
-    action = {"action": "release_selected", "_selected_action": text, "index": 0}
     found = [client.get(f"{page}?{query}") for page in (LIST, DASHBOARD, f"{LIST}x/change/")]
-    found += [
-        client.post(f"{RELEASE}?{query}", {"seen": text}),
-        client.post(f"{RELEASE}?{query}", {"seen": text, "confirmed": "yes"}),
-        client.post(f"{RELEASE}?{query}", {"all": "yes"}),
-        client.post(f"{LIST}?{query}", action),
-    ]
+    forms = ({"seen": text}, {"seen": text, "confirmed": "yes"}, {"all": "yes"})
+    found += [client.post(f"{RELEASE}?{query}", form) for form in forms]
     assert [each.status_code for each in found] == [answers] * len(found)
     return found
 
 
 BROKEN = {
     "no server": {"LOCATION": "redis://127.0.0.1:1/0"},
-    "no address": {"LOCATION": "redis://.example.com:6379/0"},
     "an option": {"OPTIONS": {"socket_timeout": "5"}},
-    "a class": {"OPTIONS": {"pool_class": "redis.NoPool"}},
     "no Redis": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"},
 }
 
 
 @pytest.mark.filterwarnings("default")
-@pytest.mark.parametrize(
-    ("what", "is_default"), [("no server", True), *((what, False) for what in BROKEN)]
-)
-def test_a_broken_alias_costs_only_its_pages(hold, releaser, settings, what, is_default):
+@pytest.mark.parametrize("what", BROKEN)
+def test_a_broken_alias_costs_only_its_pages(hold, releaser, settings, what):
     entry = {**settings.CACHES["default"], **BROKEN[what]}
     settings.CACHES = {**settings.CACHES, "broken": entry}
-    lock = hold("x")
-    if is_default:
+    hold("x")
+    if what == "no server":
         settings.REDISLOCK_CACHE = "broken"
 
     for response in failing(releaser, "broken", answers=503):
         assert "The locks of “broken” cannot be read: " in html.unescape(text_of(response))
-        assert what != "an option" or "socket_timeout must be" in text_of(response)
         assert link_to(response, "Cache alias default") == "?using=default"
 
     assert listed(releaser, using="default") == ["x"]
     for page in (DASHBOARD, f"{LIST}x/change/"):
         assert releaser.get(page, {"using": "default"}).status_code == 200
-    assert locks.using("default").get("x").fence_token == lock.fence_token
 
 
-@pytest.mark.parametrize("alias", ["nonsense", "\x00"])
-def test_an_alias_that_does_not_exist(releaser, unusable, alias):
-    failing(releaser, alias, answers=404)
+def test_an_alias_that_does_not_exist(releaser, unusable):
+    failing(releaser, "nonsense", answers=404)
     assert offered(releaser.get(LIST)) == ["default", "away"]
 
 
@@ -277,8 +216,6 @@ def test_release_of_all_that_match_leads_back_to_the_page(hold, releaser, monkey
 
     assert done.url == f"{LIST}?q=a%3A&p=2"
     assert [info.name for info in locks.active()] == [kept.name]
-    again = releaser.post(html.unescape(action), {"all": "yes"})
-    assert messages_of(again)[-1] == "Nothing to release."
 
 
 def test_more_than_the_bound_are_not_released(hold, releaser, monkeypatch):
@@ -293,17 +230,3 @@ def test_more_than_the_bound_are_not_released(hold, releaser, monkeypatch):
     assert all(lock.owned() for lock in held)
     confirm(releaser, confirmation.context["seen"])
     assert [lock.owned() for lock in held] == [False, False, True, True, True]
-
-
-def test_a_filter_that_does_not_exist_releases_nothing(hold, releaser):
-    lock = hold("x")
-    assert releaser.post(f"{RELEASE}?host__x=1", {"all": "1"}).status_code == 302
-    assert lock.owned()
-
-
-def test_nothing_can_be_added_changed_or_deleted(hold, admin_client):
-    hold("x")
-    for page in ("add/", "x/delete/"):
-        assert admin_client.get(LIST + page).status_code == 403
-        assert admin_client.post(LIST + page, {"post": "yes"}).status_code == 403
-    assert admin_client.post(f"{LIST}x/change/", {"name": "y"}).status_code == 403

@@ -15,7 +15,6 @@ from tests.lock_fixtures import (  # noqa: F401  fixtures
     default_sigterm,
     own_locks,
     own_server,
-    three_servers,
 )
 
 
@@ -25,19 +24,10 @@ def empty_history(redis_server) -> None:
 
 
 @pytest.fixture
-def disconnect(settings) -> Callable[[], None]:
-    """Return a function that makes the server of the default alias unreachable."""
-
-    def make_unreachable() -> None:
-        away = {**settings.CACHES["default"], "LOCATION": "redis://me:s3cret@127.0.0.1:1/0"}
-        settings.CACHES = {**settings.CACHES, "default": away}
-
-    return make_unreachable
-
-
-@pytest.fixture
-def redis_away(disconnect) -> None:
-    disconnect()
+def redis_away(settings) -> None:
+    """Make the server of the default alias unreachable."""
+    away = {**settings.CACHES["default"], "LOCATION": "redis://me:s3cret@127.0.0.1:1/0"}
+    settings.CACHES = {**settings.CACHES, "default": away}
 
 
 @pytest.fixture

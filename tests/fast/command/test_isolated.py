@@ -7,9 +7,8 @@ from io import StringIO
 
 import pytest
 from django.core.management import CommandError, call_command
-from django.core.management.base import BaseCommand
 
-from django_redislock import LockLost, LockNotAcquired, locks
+from django_redislock import LockNotAcquired, locks
 from django_redislock.management import IsolatedCommand
 from django_redislock.testing import held_elsewhere, lose
 from tests.lock_tools import start, waiting
@@ -67,16 +66,6 @@ def test_the_lock_is_held_while_the_command_runs():
     assert locks.get("rebuild:7") is None
 
 
-@pytest.mark.parametrize("wait", ["5s", 5, None])
-def test_call_command_takes_a_wait_as_text_or_in_seconds(wait):
-    out = StringIO()
-    call_command(Nightly(), wait=wait, stdout=out)
-    assert out.getvalue() == "test_isolated\n"
-    for wrong in ("5 weeks", -1, [5]):
-        with pytest.raises(CommandError, match=r"argument --wait: .*(5 weeks|-1|5)"):
-            call_command(Nightly(), wait=wrong)
-
-
 def test_wait_waits_for_the_end_of_the_other_run():
     with held_elsewhere("nightly") as other:
 
@@ -106,30 +95,16 @@ def test_a_conflict_is_a_success_or_an_error_with_an_exit_status(options):
 
 @pytest.mark.parametrize("then", ["lose", "lose, assert"])
 def test_a_lost_lock_is_an_error_of_the_command(then):
-    status, out, err = run(Rebuild, "7", "--then", then)
+    status, _, err = run(Rebuild, "7", "--then", then)
     assert status == 1
     assert err.startswith("CommandError: Cannot ")
     assert "rebuild:7" in err
-    assert "it was lost" in err
-    assert bool(out) == (then == "lose")
 
 
-@pytest.mark.parametrize("then", ["raise", "lose, raise"])
-def test_an_error_of_the_command_is_more_important(then):
+def test_an_error_of_the_command_is_more_important():
     with pytest.raises(ZeroDivisionError):
-        run(Rebuild, "7", "--then", then)
+        run(Rebuild, "7", "--then", "lose, raise")
     assert locks.get("rebuild:7") is None
-
-
-def test_the_loss_of_another_lock_is_left_alone():
-    class Other(Nightly):
-        def handle(self, **options):
-            with locks.lock("of mine") as other:
-                lose("of mine")
-                other.assert_held()
-
-    with pytest.raises(LockLost, match="of mine"):
-        run(Other)
 
 
 @pytest.mark.usefixtures("default_sigterm")
@@ -137,35 +112,3 @@ def test_sigterm_releases_the_lock():
     assert run(Rebuild, "7", "--then", "terminate")[0] == 143
     assert locks.get("rebuild:7") is None
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
-
-
-def test_an_unreachable_server_is_one_line(redis_away):
-    status, out, err = run(Nightly)
-    assert (status, out) == (1, "")
-    assert err.startswith("CommandError: Not run: The locks on 'default' can't be reached")
-    assert err.count("\n") == 1
-    assert "s3cret" not in err
-
-
-def test_an_option_that_the_command_lacks_is_named():
-    class Wrong(Nightly):
-        lock_name = "rebuild:{side}"
-
-    with pytest.raises(ValueError, match=r"lock_name='rebuild:\{side\}' needs 'side'"):
-        call_command(Wrong())
-
-
-def test_it_makes_another_command_isolated_which_has_an_argument_named_wait():
-    class Cook(BaseCommand):
-        def add_arguments(self, parser):
-            parser.add_argument("wait")
-
-        def handle(self, *args, wait, **options):
-            self.stdout.write(wait)
-
-    class Isolated(IsolatedCommand, Cook):
-        lock_name = "cook"
-
-    assert run(Isolated, "long") == (0, "long\n", "")
-    with held_elsewhere("cook"):
-        assert run(Isolated, "long", "--wait", "0.05")[2].startswith("Not run: cook")

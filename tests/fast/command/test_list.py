@@ -1,15 +1,13 @@
 """`manage.py locks list`."""
 
 import os
-import re
 from datetime import datetime
 
 import pytest
 
 from django_redislock import locks
 from django_redislock.management.output import width
-from django_redislock.management.subcommands import list as list_command
-from tests.commands import call, call_on_terminal, run, run_process
+from tests.commands import call, call_on_terminal, run
 from tests.pages import postpone
 
 from .conftest import facts, held_by_task
@@ -23,39 +21,26 @@ def test_table_has_a_line_for_each_lock_and_json_all_facts(hold):
     lock = hold("invoice:42", metadata={"why": "close", "n": [1]})
     info = locks.get("invoice:42")
 
-    header, line = call("list").splitlines()
+    _header, line = call("list").splitlines()
     (found,) = facts("list")
 
-    assert " ".join(header.split()) == "NAME STATE HOLDER AGE LEFT WAITERS TASK KIND FENCE"
     assert line.startswith("invoice:42  held   ")
     assert f"{info.holder.host}:{info.holder.pid}" in line
     assert line.endswith(f" 0        -     mutex  {lock.fence_token}")
     assert lock.token not in line
 
-    (holding,) = found.pop("holders")
-    assert found == {
-        "name": "invoice:42",
-        "kind": "mutex",
-        "capacity": 1,
-        "state": "held",
-        "waiters": 0,
-        "longest_wait": 0.0,
-    }
-    assert holding["token"] == lock.token
-    assert holding["fence_token"] == lock.fence_token
-    assert holding["timeout"] == 30
-    assert 0 < holding["ttl"] <= 30
+    (holding,) = found["holders"]
+    assert (found["state"], found["waiters"]) == ("held", 0)
+    assert (holding["token"], holding["fence_token"]) == (lock.token, lock.fence_token)
+    assert 0 < holding["ttl"] <= holding["timeout"] == 30
     assert holding["holder"]["pid"] == os.getpid()
     assert holding["metadata"] == {"why": "close", "n": [1]}
-    acquired, expires = (datetime.fromisoformat(holding[k]) for k in ("acquired_at", "expires_at"))
-    assert acquired.tzinfo
-    assert acquired < expires
+    assert datetime.fromisoformat(holding["acquired_at"]).tzinfo
 
 
 def test_locks_and_processes_are_narrowed(hold, redis_server):
     assert run("list") == (0, "No active locks.\n", "")
-    assert (facts("list"), call("list", "x*")) == ([], "No active lock matches.\n")
-    assert call("list", "--by-process") == "No process holds an active lock.\n"
+    assert facts("list") == []
     for name in ("invoice:1", "invoice:22"):
         hold(name, timeout=90)
     postpone(redis_server, "invoice:22", seconds=60)
@@ -66,35 +51,20 @@ def test_locks_and_processes_are_narrowed(hold, redis_server):
         assert listed() == {"invoice:1", "invoice:22", "sent"}
         assert listed("--process", process) == {"invoice:1", "invoice:22"}
         assert call("list").splitlines()[1].startswith("invoice:22  stale")
-        header, line = call("list", "--by-process").splitlines()
+        _, line = call("list", "--by-process").splitlines()
         [row] = facts("list", "--by-process")
 
-    assert header.split() == ["PROCESS", "LOCKS", "STALE", "OLDEST"]
     assert line.split()[:3] == [process, "2", "1"]
     assert (row["process"], row["stale"], row["oldest"] > 0) == (process, 1, True)
     assert row["names"] == ["invoice:1", "invoice:22"]
-    assert facts("list", "--by-process", "--process", f"{host}:1") == []
     assert listed("invoice:?") == {"invoice:1"}
     assert listed("in*") == {"invoice:1", "invoice:22"}
-    assert listed("invoice") == set()
     assert listed("--limit", "1") == {"invoice:22"}
     hold("here", locks.using("django_redis"))
     assert "here" in listed("--using", "django_redis")
 
 
-def test_a_long_table_ends_with_the_number_of_other_locks(hold, monkeypatch):
-    monkeypatch.setattr(list_command, "DEFAULT_ROWS", 2)
-    for name in "abc":
-        hold(name, timeout=30 + ord(name))
-
-    lines = call("list").splitlines()
-
-    assert [line[0] for line in lines] == ["N", "a", "b", "a"]
-    assert lines[-1] == "and 1 more. Give a PATTERN, a larger --limit, or --format json."
-    assert len(call("list", "--limit", "3").splitlines()) == 4
-
-
-@pytest.mark.parametrize("columns", [48, 64, 80, 90])
+@pytest.mark.parametrize("columns", [48, 90])
 def test_a_list_fits_its_terminal(hold, columns):
     names = ["x" * 512, "invoice:42", "日本" * 30]
     for name in names:
@@ -104,18 +74,4 @@ def test_a_list_fits_its_terminal(hold, columns):
 
     assert header.split()[:2] == ["NAME", "STATE"]
     assert max(map(width, [header, *lines])) == columns
-    assert header.index("STATE") == 34
-    shown = sorted(line.split()[0] for line in lines)
-    assert all(map(re.fullmatch, ("inv.*", "x+…", "(日本)+日?…"), shown))
     assert all(name in call("list") for name in names)
-
-
-def test_an_ascii_stream_gets_ascii(hold):
-    hold("日本")
-
-    options = "--settings tests.settings --no-color -v 0 --traceback"
-    done = run_process("list", *options.split(), PYTHONIOENCODING="ascii")
-
-    assert (done.returncode, done.stderr) == (0, "")
-    _header, line = done.stdout.splitlines()
-    assert line.startswith("\\u65e5\\u672c ")

@@ -1,6 +1,5 @@
 """The metrics for Prometheus. Those of several processes are in tests/full/metrics."""
 
-import asyncio
 import time
 from weakref import ref
 
@@ -9,10 +8,10 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from django_redislock import LockError, LockLost, locks, metrics, single_instance
+from django_redislock import LockError, locks, metrics, single_instance
 from django_redislock.lock_state import STATES
 from django_redislock.testing import held_elsewhere
-from tests.lock_tools import awaiting, hanging, start, waiting
+from tests.lock_tools import hanging, start, waiting
 from tests.pages import postpone
 from tests.tools import wait_until
 
@@ -70,48 +69,30 @@ def test_holds_and_waits_are_counted_and_timed(registry):
     assert value(registry, "hold_seconds_count") == 2
     assert 0.1 <= value(registry, "wait_seconds_sum") < 5
     assert 0.1 <= value(registry, "hold_seconds_sum") < 5
-    assert value(registry, "hold_seconds_bucket", **MUTEX, le="0.05") <= 1
-    assert value(registry, "hold_seconds_bucket", **MUTEX, le="+Inf") == 2
 
 
 def test_failures_are_counted_from_0(registry):
-    async def use():
-        async with locks.lock("a"):
-            waits = asyncio.create_task(locks.lock("a").aacquire())
-            await awaiting(locks, "a", 1)
-            # The server may know the waiter first.
-            await asyncio.to_thread(wait_until, lambda: value(registry, "waiters") == 1)
-            waits.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await waits
-            assert value(registry, "waiters") == 0
-
     with locks.lock("a"):
         for name in ("refused", "failed", "lost"):
             assert value(registry, f"{name}_total") == 0
         assert start(locks.lock("a", blocking=False).acquire).result(60) is False
         with pytest.raises(LockError):
             locks.lock("a").acquire()
-    asyncio.run(use())
     assert value(registry, "refused_total") == 1
-    assert value(registry, "failed_total") == 2
-    assert value(registry, "acquired_total") == 2
+    assert value(registry, "failed_total") == 1
 
 
 def test_a_lost_or_deleted_lock_is_not_held_and_counted_once(registry):
-    lock, other = (locks.lock("a", timeout=1, reentrant=True) for _ in range(2))
+    lock, deleted = locks.lock("a", timeout=1), locks.lock("b", timeout=1)
     assert lock.acquire()
-    assert other.acquire()
     assert locks.force_release("a") == 1
-    wait_until(lambda: other.lost and value(registry, "lost_total"))
-    for each in (other, lock):
-        with pytest.raises(LockError):
-            each.release()
+    wait_until(lambda: value(registry, "lost_total"))
+    with pytest.raises(LockError):
+        lock.release()
     assert value(registry, "lost_total") == 1
     assert value(registry, "held_locks") == 0
     assert value(registry, "force_released_total", using="default") == 1
 
-    deleted = locks.lock("b", timeout=1)
     assert deleted.acquire()
     assert value(registry, "held_locks") == 1
     del deleted
@@ -134,13 +115,6 @@ def test_a_label_is_made_from_the_name_or_empty(caplog):
     with locks.lock("1:invoice"), locks.lock("2:invoice"), locks.lock("a"):
         assert value(registry, "held_locks", **MUTEX, area="invoice") == 2
         assert value(registry, "held_locks", **MUTEX, area="") == 1
-    lock = locks.lock("1:report")
-    assert lock.acquire()
-    assert locks.force_release("1:report") == 1
-    with pytest.raises(LockLost):
-        lock.release()
-    assert value(registry, "lost_total", **MUTEX, area="report") == 1
-    assert value(registry, "force_released_total", using="default", area="report") == 1
     assert "Metric label function failed: label=area name='a'" in caplog.text
 
 
@@ -160,22 +134,10 @@ def test_the_server_is_asked_for_the_states_of_locks(registry, redis_server, mon
         monkeypatch.setattr(metrics, "MAX_LOCKS_READ", 3)
         assert (count("unread"), sum(map(count, [*STATES, "unread"]))) == (1, 4)
         assert value(registry, "server_up", using="default") == 1
+        acquired = {"using": "default", "event": "acquired"}
+        assert value(registry, "server_recent_events", **acquired) >= 3
     locks.force_release("cooling")
     assert "redislock_server_up{" not in text(installed(using=[]))
-
-
-def test_the_server_counts_recent_events(registry, redis_server):
-    def count(event: str) -> float:
-        return value(registry, "server_recent_events", using="default", event=event)
-
-    redis_server.flushdb()
-    for event in ("acquired", "refused", "expired", "forced", "lost", "killed"):
-        assert count(event) == 0
-    assert locks.lock("expired", timeout=0.4, auto_renewal=False).acquire()
-    wait_until(lambda: count("expired"))
-    with held_elsewhere("stuck"):
-        locks.force_release("stuck")
-    assert (count("acquired"), count("expired"), count("forced")) == (2, 1, 1)
 
 
 def test_the_scrape_works_while_the_server_hangs_or_is_away(own_locks, own_server, caplog):
@@ -185,15 +147,12 @@ def test_the_scrape_works_while_the_server_hangs_or_is_away(own_locks, own_serve
         assert value(registry, "server_up", using="own") == 0
         assert time.monotonic() - began < 2 * metrics.SCRAPE_TIMEOUT_SECONDS
     assert text(registry).count('redislock_server_up{using="own"}') == 1
-    assert value(registry, "server_up", using="own") == 1
     assert value(registry, "server_locks", using="own", state="held") == 0
     own_server.stop()
     assert value(registry, "server_up", using="own") == 0
     assert value(registry, "server_locks", using="own", state="held") is None
     assert value(registry, "server_up", using="default") == 1
     assert "Locks not counted: using='own'" in caplog.text
-    own_server.start()
-    assert value(registry, "server_up", using="own") == 1
 
 
 # How it is switched on
@@ -213,20 +172,8 @@ def test_installed_twice_it_counts_once_and_only_while_its_registry_exists():
         pass
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"using": ["nowhere"]}, "using must be a list of .* got 'nowhere'"),
-        ({"using": ["memory"]}, "using: Cannot store locks in .* 'memory'"),
-        ({"labels": {"task": str}}, "labels must not contain 'task'"),
-        ({"labels": {"le": str}}, "labels must not contain 'le'"),
-        ({"labels": {"__a": str}}, "labels has '__a'"),
-        ({"labels": {"bad-name": str}}, "labels has 'bad-name'"),
-        ({"labels": {"area": None}}, "labels has None for 'area'"),
-    ],
-)
-def test_a_bad_argument_is_named(settings, options, message):
-    backend = "django.core.cache.backends.locmem.LocMemCache"
-    settings.CACHES = {**settings.CACHES, "memory": {"BACKEND": backend}}
-    with pytest.raises(ValueError, match=message):
-        metrics.install(**{"registry": CollectorRegistry()} | options)
+def test_a_bad_argument_is_named():
+    with pytest.raises(ValueError, match=r"using must be a list of .* got 'nowhere'"):
+        metrics.install(registry=CollectorRegistry(), using=["nowhere"])
+    with pytest.raises(ValueError, match="labels must not contain 'task'"):
+        metrics.install(registry=CollectorRegistry(), labels={"task": str})

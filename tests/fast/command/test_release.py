@@ -5,12 +5,9 @@ import os
 import re
 
 from django_redislock import locks
-from django_redislock.advice import quorum_text
-from django_redislock.lock_state import HELD, QUEUED
-from django_redislock.management.subcommands import release
-from django_redislock.signals import lock_force_released
+from django_redislock.lock_state import HELD
 from tests.commands import call, run
-from tests.lock_tools import listening, start, waiting
+from tests.lock_tools import start, waiting
 from tests.pages import postpone
 
 from .conftest import acquire_and_release, held_by_task
@@ -27,9 +24,7 @@ def test_release_of_one_records_the_user_of_the_system_and_the_reason(hold):
     assert locks.get("invoice:42") is None
     [event] = locks.history("invoice:42", limit=1)
     assert (event.outcome, event.by, event.reason) == ("forced", getpass.getuser(), "It hangs")
-    shown = call("history", "invoice:42")
-    assert "FORCED BY" in shown
-    assert f"{event.by}: It hangs" in shown
+    assert f"{event.by}: It hangs" in call("history", "invoice:42")
 
 
 def test_a_name_that_is_not_held_and_a_wrong_token_are_exit_1(hold):
@@ -60,26 +55,18 @@ def test_release_by_pattern_age_host_process_task_or_stale_renewal(hold, redis_s
     with held_by_task("by:task"), held_by_task("sent", metadata={"queued": True}):
         for line, found in (
             ("--all", {"stuck", "alive", "by:task", "sent"}),
-            ("--pattern ?????", {"stuck", "alive"}),
             ("--pattern a* --older-than 5m", set()),
             ("--older-than 50s", {"stuck"}),
             ("--stale", {"stuck"}),
             ("--stale --task sync", set()),
-            ("--task sync", {"by:task", "sent"}),
             ("--task id-?", {"by:task", "sent"}),
-            (f"--host {host}", {"stuck", "alive", "by:task"}),
             (f"--host {host} --pattern a*", {"alive"}),
             ("--host elsewhere", set()),
             (f"--process {process}", {"stuck", "alive", "by:task"}),
             (f"--process {host}:1", set()),
         ):
             assert matching(line) == found, line
-        none = run("release", "--host", "elsewhere", "--yes")
-        assert (none.returncode, "No active lock matches." in none.stdout) == (0, True)
-    for option in (["--stale"], ["--older-than", "50s"]):
-        named = run("release", "alive", *option, "--noinput")
-        assert named.returncode == 1
-        assert "alive has no holder" in named.stderr
+    assert run("release", "alive", "--stale", "--noinput").returncode == 1
     assert run("release", "--stale", "--noinput").returncode == 0
     assert [info.name for info in locks.active()] == ["alive"]
 
@@ -87,27 +74,11 @@ def test_release_by_pattern_age_host_process_task_or_stale_renewal(hold, redis_s
 # The confirmation
 
 
-def test_more_holders_than_a_user_can_confirm_need_yes(hold, monkeypatch, answer):
-    held = [hold("a"), hold("b")]
-    monkeypatch.setattr(release, "MAX_CONFIRMED", 1)
-    answer("y")
-
-    done = run("release", "--all")
-
-    assert (done.returncode, done.stdout) == (1, "")
-    assert "more than 1 holders match. Use --yes" in done.stderr
-    assert all(lock.owned() for lock in held)
-
-
 def test_the_confirmation_counts_locks_and_says_what_a_release_does(hold, answer):
     prompts = []
     answer(lambda prompt: prompts.append(prompt) or "n")
 
-    with (
-        locks.semaphore("export", 2),
-        locks.semaphore("export", 2),
-        held_by_task("sync:7", metadata={"queued": True}),
-    ):
+    with locks.semaphore("export", 2), locks.semaphore("export", 2), locks.lock("sync:7"):
         next_one = start(acquire_and_release, locks.lock("sync:7"))
         waiting(locks, "sync:7", 1)
         done = run("release", "--all")
@@ -115,10 +86,7 @@ def test_the_confirmation_counts_locks_and_says_what_a_release_does(hold, answer
 
     assert prompts == ["Release 2 locks? [y/N] "]
     assert (done.returncode, done.stderr) == (1, "Nothing was released.\n")
-    queued = r"^To be released: sync:7 \(.*, queued by \S+, task sync \[id-1\] for "
-    assert re.search(queued, done.stdout, re.M)
     assert f"\nheld: {HELD.release}" in done.stdout
-    assert f"\nqueued: {QUEUED.release}" in done.stdout
     assert re.search(rf"sync:7\W+ next is \S+:{os.getpid()}\b.*, the only waiter", done.stdout)
 
 
@@ -136,29 +104,3 @@ def test_new_holder_is_not_released(hold, answer):
     assert done.returncode == 1
     assert "x was not released: the holder has changed" in done.stderr
     assert new[0].owned()
-
-
-def test_release_of_a_quorum_lock_says_that_it_is_on_several_servers(three_servers):
-    quorum = locks.quorum("payout", three_servers, timeout=60)
-    assert quorum.acquire()
-
-    done, shown = call("release", "payout", "--yes"), call("show", "payout")
-
-    assert done.endswith(f". {quorum_text()}\n")
-    assert f"\n{quorum_text()}\n" in shown
-    assert quorum.owned()
-    quorum.release()
-
-
-def test_a_server_that_goes_away_ends_the_release(hold, disconnect, settings):
-    held = [hold(name, timeout=90 + number) for number, name in enumerate("abc")]
-    caches = settings.CACHES
-
-    with listening(lock_force_released, lambda **about: disconnect()):
-        done = run("release", "--all", "--yes")
-    settings.CACHES = caches
-
-    assert done.returncode == 1
-    assert done.stdout.count("Released ") == 1
-    assert re.fullmatch("CommandError: .* whether [abc] was released.*refused.*\n", done.stderr)
-    assert sum(lock.owned() for lock in held) == 2

@@ -132,22 +132,17 @@ INFOS = [
     b"",
     b"null",
     b"[]",
-    b'"text"',
     b"{",
     b"\xff\xfe\x00",
-    b'{"metadata": NaN}',
     b'{"metadata": {"a": NaN}}',
     b'{"metadata": {"a": [-Infinity, 1e999]}}',
     b'{"host": "\\ud800", "task_id": "\\udfff\\u0000", "task_name": "\\ud83d"}',
-    b'{"pid": ' + b"9" * 4000 + b"}",
     b'{"pid": ' + b"9" * 5000 + b"}",
     b'{"pid": true, "host": 5, "metadata": [1], "renewed": 1, "on_conflict": {}}',
     b'{"metadata": ' + b'{"a":' * 400 + b"1" + b"}" * 400 + b"}",
     b'{"metadata": {"a": ' + b"[" * 8_000 + b"]" * 8_000 + b"}}",
-    b'{"metadata": {"a": ' + b"9" * 4000 + b"}}",
     b'{"metadata": {"a": "' + b"x" * 20_000 + b'"}}',
     b'{"host": "' + b"h" * 20_000 + b'"}',
-    b'{"host": "a", "host": "b"}',
 ]
 
 NAMES = [b"", b"\n", b".", b"..", b"\x00", b"x" * 600, b"\xff\xfe", b"a\x1b[31m"]

@@ -9,8 +9,8 @@ from time import thread_time
 import pytest
 from redis.exceptions import RedisError
 
-from django_redislock import LockError, locks
-from django_redislock.names import check_name, fit_name, matcher, short_repr
+from django_redislock import LockError
+from django_redislock.names import fit_name, matcher, short_repr
 from django_redislock.tasks.key import text_of as key_text
 from django_redislock.text import any_of, error_text, printable
 from tests.lock_fixtures import CORE
@@ -38,13 +38,13 @@ SHOWN = 12_000
 
 def is_quick(do, seconds=SECONDS):
     """Return whether one of three calls takes less processor time. A busy machine may delay it."""
-    return any(seconds_of(do) < seconds for _ in range(3))
 
+    def seconds_of_a_call():
+        start = thread_time()
+        do()
+        return thread_time() - start
 
-def seconds_of(do):
-    start = thread_time()
-    do()
-    return thread_time() - start
+    return any(seconds_of_a_call() < seconds for _ in range(3))
 
 
 MAKERS = {
@@ -52,6 +52,7 @@ MAKERS = {
     "a printed text": printable,
     "a repr": short_repr,
     "a name": fit_name,
+    "an argument": key_text,
     "a pattern": lambda text: matcher(text),
     "a pattern of keys": lambda text: any_of((text[:2_000],)),
     "a key": lambda text: any_of(("*a*b*", "?*://*z")).match(text[:20_000]),
@@ -67,57 +68,23 @@ def test_the_time_does_not_grow_faster_than_the_text(what):
             assert is_quick(partial(make, text)), (unit, size)
 
 
-LONG_TEXTS = ["x", "'", "\x00", "é", "\N{LOCK}", "\ud800"]
+@pytest.mark.parametrize(
+    "make", [str, str.encode, lambda text: [text], lambda text: {text}, lambda text: {text: 1}]
+)
+def test_long_arguments_that_differ_have_different_names(make):
+    def name(text):
+        return fit_name(f"a:{key_text(make(text))}")
 
-HOLDERS_OF_TEXT = {
-    "an argument": lambda text: text,
-    "bytes": lambda text: text.encode(errors="surrogatepass"),
-    "an item": lambda text: [text, text],
-    "a member": lambda text: {text, f"{text}x"},
-    "a key": lambda text: {text: 1, f"{text}x": 2},
-    "a nested value": lambda text: {"a": {"b": [text]}},
-}
-
-
-@pytest.mark.parametrize(("what", "unit"), [*zip(HOLDERS_OF_TEXT, LONG_TEXTS, strict=True)])
-def test_values_of_many_megabytes_take_little_time(what, unit):
-    text = unit * 5 * MILLION
-    value = HOLDERS_OF_TEXT[what](text)
-    digits, deep = Decimal("1" * MILLION), "x" * 1000
-    for _ in range(40):
-        deep = [deep, deep]
-
-    def use():
-        fit_name(key_text(value))
-        for metadata in ({text: 1}, {"a": {text: [text]}}, {"a": deep}):
-            with pytest.raises(ValueError, match="at most 4096 characters"):
-                locks.lock("m", metadata=metadata)
-        with pytest.raises(ValueError, match="at most 512 bytes in UTF-8, got 5000000 characters"):
-            check_name(text)
-        with pytest.raises(ValueError, match="more than 4300 digits"):
-            key_text(digits)
-
-    assert is_quick(use)
-    assert key_text(Decimal("10e4999999")) == key_text(Decimal("1e5000000"))
+    for unit in ("x", "'", "\x00", "é"):
+        long = unit * 10_000
+        texts = [long, f"{long}1", f"{long}\x00", f"{long}\\x00", key_text(long)]
+        assert len({name(text) for text in texts}) == len(texts)
+        assert name(long) == name(long)
 
 
-@pytest.mark.parametrize("what", HOLDERS_OF_TEXT)
-def test_long_arguments_that_differ_have_different_names(what):
-    def name(unit, end):
-        return fit_name(f"a:{key_text(HOLDERS_OF_TEXT[what](unit * 10_000 + end))}")
-
-    for unit in LONG_TEXTS:
-        assert name(unit, "1") == name(unit, "1")
-        assert len({name(unit, end) for end in ("1", "2", "", "\x00", "\\x00")}) == 5
-
-
-def test_a_text_cannot_be_the_shortened_text_of_another():
-    shortened = key_text("x" * 1000)
-
-    assert key_text(shortened) != shortened
-    assert key_text([shortened]) != key_text(["x" * 1000])
-    assert key_text(["x" * 1000, "y"]) != key_text([f'{"x" * 512}"{shortened[514:]},"y'])
-    assert key_text(b"x" * 1000) != key_text("x" * 1000)
+def test_a_number_of_too_many_digits_is_refused():
+    with pytest.raises(ValueError, match="more than 4300 digits"):
+        key_text(Decimal("1" * MILLION))
 
 
 SECRET = "\N{SECTION SIGN}"
@@ -133,22 +100,15 @@ QUOTES = {
 
 @pytest.mark.parametrize("quote", QUOTES.values(), ids=QUOTES)
 def test_a_cut_inside_a_secret_does_not_show_the_secret(quote):
-    lengths = {len(error_text("x" * MILLION)), 10 * len(error_text("x" * MILLION))}
-    for length in lengths:
+    for length in (len(error_text("x" * MILLION)), 10 * len(error_text("x" * MILLION))):
         for before in range(length - len(quote) - 10, length + 10):
             for after in (0, MILLION):
-                shown = error_text(f"{'x' * before} {quote} {'x' * after}")
-                assert SECRET not in shown, (before, after)
-                assert shown.startswith("x" * min(before, 50))
-                assert SECRET not in short_repr(f"{'x' * (before % 90)} {quote}")
+                assert SECRET not in error_text(f"{'x' * before} {quote} {'x' * after}")
 
 
-@pytest.mark.parametrize(("unit", "count"), [("://", 20_000), ("User ", 60_000)])
-def test_the_error_of_a_server_is_shown_in_short(
-    settings, alias_on, caplog, operator, unit, count
-):
+def test_the_error_of_a_server_is_shown_in_short(settings, alias_on, caplog, operator):
     settings.CACHES = {**settings.CACHES, "away": AWAY}
-    with odd_server(f"-ERR {unit * count}\r\n".encode()) as port:
+    with odd_server(b"-ERR " + b"://User " * 20_000 + b"\r\n") as port:
         settings.REDISLOCK_CACHE = alias_on(f"redis://127.0.0.1:{port}/0", protocol=2).alias
         for use in uses_of_the_alias(operator):
             with suppress(RedisError, LockError):
@@ -157,22 +117,16 @@ def test_the_error_of_a_server_is_shown_in_short(
     assert all(len(record.getMessage()) < SHOWN for record in ours)
 
 
-@pytest.mark.parametrize(
-    ("address", "parameter"), [(LIST, "q"), (DASHBOARD, "using"), (page_of("a"), "unknown")]
-)
-def test_a_long_search_is_answered_and_an_address_that_is_too_long_is_refused(
-    settings, operator, address, parameter
-):
-    """A page repeats the address in its links. Many web servers refuse such an address."""
-    for unit in ("://", "\x00", "*?", "?"):
-        search = {"q": unit * (2000 // len(unit))}
-        assert is_quick(partial(operator.get, address, search), 2 * SECONDS)
-    response = operator.get(address, {parameter: "://" * MILLION})
-    assert response.status_code == 400
-    assert len(response.content) < SHOWN
+def test_a_long_search_is_answered_and_an_address_that_is_too_long_is_refused(settings, operator):
+    for address in (LIST, DASHBOARD, page_of("a")):
+        for unit in ("://", "\x00", "*?", "?"):
+            search = {"q": unit * (2000 // len(unit))}
+            assert is_quick(partial(operator.get, address, search), 2 * SECONDS)
+        response = operator.get(address, {"q": "://" * MILLION})
+        assert response.status_code == 400
+        assert len(response.content) < SHOWN
 
-    away = {"BACKEND": CORE, "LOCATION": "redis://127.0.0.1:1/0"}
-    settings.CACHES = {"default": away}
-    response = operator.get(address, {"using": "://" * 600})
+    settings.CACHES = {"default": {"BACKEND": CORE, "LOCATION": "redis://127.0.0.1:1/0"}}
+    response = operator.get(LIST, {"using": "://" * 600})
     assert response.status_code == 404
     assert "://://" not in text_of(response)

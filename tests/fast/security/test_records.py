@@ -1,20 +1,19 @@
 """Another tenant of the server can write to the keys of locks. A record that does not parse is
 skipped. It hides no other lock, blocks no other lock, and raises no unexpected error."""
 
-import asyncio
 import json
 from contextlib import suppress
 
 import pytest
 from redis.exceptions import RedisError
 
-from django_redislock import LockError, locks
+from django_redislock import locks
 from tests.lock_tools import start
-from tests.pages import LIST, RELEASE
+from tests.pages import RELEASE
 from tests.tools import wait_until
 
 from .forging import HOLDER, INFOS, NAMES, NUMBERS, STREAMS, WAITER, key_of, keys_of
-from .looking import command, page, page_of, ways_to_see, ways_to_see_the_past
+from .looking import command, ways_to_see, ways_to_see_the_past
 
 pytestmark = pytest.mark.django_db
 
@@ -24,38 +23,28 @@ OTHER = "another of ours"
 AT_ONCE = 15  # locks, besides those of NAMES. The dashboard shows the 30 that were busiest
 
 
-@pytest.fixture
-def other_locks_work(tenant, operator):
+def other_locks_work(operator):
     """Check that our locks can be held, renewed, listed and released, and that
     operations on their locks work or raise an error of redis-py."""
-
-    def check():
-        with locks.lock(GOOD, blocking=False) as lock:
-            for way, see in ways_to_see(GOOD, operator):
-                assert GOOD in see(), f"{way} does not show it"
-            assert lock.reacquire()
-            with locks.lock(OTHER, blocking=False):
-                pass
-        for way, see in ways_to_see_the_past(GOOD, operator):
+    with locks.lock(GOOD, blocking=False) as lock:
+        for way, see in ways_to_see(GOOD, operator):
             assert GOOD in see(), f"{way} does not show it"
-        assert sum(locks.rates().counts["acquired"])
-        assert locks.count() >= 0
-        use(BAD)
-
-    return check
+        assert lock.reacquire()
+        with locks.lock(OTHER, blocking=False):
+            pass
+    for way, see in ways_to_see_the_past(GOOD, operator):
+        assert GOOD in see(), f"{way} does not show it"
+    assert sum(locks.rates().counts["acquired"])
+    assert locks.count() >= 0
+    use(BAD)
 
 
 def use(name):
     for do in (
         lambda: locks.get(name),
-        lambda: locks.queue(name),
-        lambda: locks.history(name),
         lambda: command("show", name),
-        lambda: locks.lock(name).locked(),
         lambda: locks.lock(name).acquire(blocking=False),
         lambda: locks.lock(name).acquire(blocking_timeout=0.01),
-        lambda: locks.semaphore(name, 2).acquire(blocking=False),
-        lambda: locks.release_for(name, "token0"),
         lambda: locks.force_release(name, "token1"),
         lambda: locks.force_release(name),
     ):
@@ -63,7 +52,7 @@ def use(name):
             do()
 
 
-def test_records_and_names_that_are_known_to_be_hard(tenant, other_locks_work):
+def test_records_and_names_that_are_known_to_be_hard(tenant, operator):
     records = [tenant.holder(info) for info in INFOS]
     queued = [tenant.waiter(info) for info in INFOS]
     for number in NUMBERS:
@@ -79,11 +68,11 @@ def test_records_and_names_that_are_known_to_be_hard(tenant, other_locks_work):
             tenant.lock(f"{BAD} {at}", record, beside=GOOD)
             for stream in STREAMS:
                 tenant.client.xadd(key_of(GOOD, stream), tenant.event(BAD, record, record))
-        other_locks_work()
+        other_locks_work(operator)
 
 
-@pytest.mark.parametrize("value", [b"", b"\xff\x00", b"nan", b"-1", b"9" * 400])
-def test_facts_events_and_rates_that_are_known_to_be_hard(tenant, other_locks_work, value):
+@pytest.mark.parametrize("value", [b"", b"\xff\x00", b"nan", b"9" * 400])
+def test_facts_events_and_rates_that_are_known_to_be_hard(tenant, operator, value):
     for at, fact in enumerate(("kind", "capacity", "used", "soonest", "latest")):
         tenant.lock(f"{BAD} {at}" if at else BAD, tenant.holder(), beside=GOOD, **{fact: value})
     for name, score in ((b"\xff", 1), (b"a", 2.0**53), (value, float("inf"))):
@@ -96,7 +85,7 @@ def test_facts_events_and_rates_that_are_known_to_be_hard(tenant, other_locks_wo
             tenant.client.xadd(key_of(GOOD, stream), without)
     rates = {value: 1, b"1 lost": value, value + b" lost": 1}
     tenant.client.hset(key_of(GOOD, "rates"), mapping=rates)
-    other_locks_work()
+    other_locks_work(operator)
 
 
 def inbox_of(tenant):
@@ -117,35 +106,16 @@ def test_a_forged_grant_is_ignored(tenant):
 
 
 @pytest.mark.parametrize("key", [b"", b":alive"])
-@pytest.mark.parametrize("is_async", [False, True])
-def test_an_inbox_of_another_type_fails_no_waiter(tenant, is_async, key):
+def test_an_inbox_of_another_type_fails_no_waiter(tenant, key):
     lock, waiter = locks.lock(GOOD, blocking=False), locks.lock(GOOD, blocking_timeout=60)
     assert lock.acquire()
-    waits = start(lambda: asyncio.run(waiter.aacquire()) if is_async else waiter.acquire())
+    waits = start(waiter.acquire)
     inbox = inbox_of(tenant)
     tenant.client.delete(inbox + key)
     tenant.client.sadd(inbox + key, b"x")
     lock.release()
     assert waits.result(60)
     locks.force_release(GOOD)
-
-
-def test_a_kind_cannot_control_the_terminal(tenant, operator):
-    kind = "\x1b[31m\n\u202e"
-    tenant.lock(GOOD, tenant.holder(), beside=GOOD, kind=kind)
-    tenant.lock(OTHER, beside=GOOD, kind=kind)  # between two holders
-    tenant.queue(OTHER, tenant.waiter())
-    fields = tenant.event(GOOD, tenant.holder()) | {"kind": "\x1b[31m", "how": kind}
-    tenant.client.xadd(key_of(GOOD, "broken"), fields)
-
-    shown = [command("show", GOOD), command("show", OTHER), command("list"), command("history")]
-    shown += [page(operator, LIST), page(operator, page_of(OTHER))]
-    assert all(OTHER in text for text in (*shown[1:3], *shown[4:]))
-    with pytest.raises(RedisError) as caught:
-        locks.lock(GOOD).acquire(blocking=False)
-    for text in (*shown, str(caught.value)):
-        assert "\x1b" not in text
-        assert "\u202e" not in text
 
 
 def test_holders_with_odd_tokens_can_be_released(tenant, operator):
@@ -156,24 +126,10 @@ def test_holders_with_odd_tokens_can_be_released(tenant, operator):
     held = {info.name: info.fence_token for info in locks.active()}
     assert held.keys() == tokens.keys()
 
-    first, *others = tokens
+    first, second, *others = tokens
     command("release", first, "--yes")
-    assert not locks.get(first)
-    seen = json.dumps([(name, held[name]) for name in others[:3]])
+    seen = json.dumps([(second, held[second])])
     operator.post(RELEASE, {"seen": seen, "confirmed": "yes"})
-    assert {info.name for info in locks.active()} == {*others[3:]}
+    assert {info.name for info in locks.active()} == {*others}
     command("release", "--all", "--yes")
     assert locks.count() == 0
-
-    with locks.semaphore(GOOD, 2) as pool:
-        tenant.client.hset(keys_of(GOOD).lock, mapping={"h:": tenant.holder(), "used": 2})
-        assert len(locks.get(GOOD).holders) == 2
-        assert locks.force_release(GOOD, "") == 1
-        assert pool.owned()
-
-
-def test_the_error_names_the_task_that_holds_the_lock(tenant):
-    tenant.lock(GOOD, tenant.holder(), beside=GOOD)
-    message = r"held by web1:42 \(shop\.pay\) for"
-    with pytest.raises(LockError, match=message), locks.lock(GOOD, blocking=False):
-        pass

@@ -21,8 +21,7 @@ CONFIRMED = {"confirmed": "yes"}
 PARAMETERS = ["q", "p", "o", "e", "all", "state", "kind", "task", "host"]
 PARAMETERS += ["using", "columns", "minutes", "id__exact", "_changelist_filters", "_popup"]
 
-VALUES = ["", "0", "-1", "1.-2.3", "1e9", "nan", "9" * 30, "x" * 3000, "../..", "*", "%25"]
-VALUES += ["default", "django_redis", "nowhere", "stale", "name"]
+VALUES = ["", "0", "-1", "1.-2.3", "nan", "9" * 30, "x" * 3000, "../..", "*", "%25", "nowhere"]
 VALUES += ["\x00", "\r\nX-Injected: 1", "\u202e", "\ud800"]
 
 
@@ -62,52 +61,29 @@ def test_addresses(lock, operator, query, address):
     assert not LogEntry.objects.exists()
 
 
-def seen_like(fence_token):
-    """Return a strategy for invalid values of the form field `seen`."""
-    right = [HELD, fence_token]
-    change = st.tuples(st.integers(0, 2), json_values | st.sampled_from(VALUES))
-
-    def spoil(changes):
-        row = list(right)
-        for place, value in changes:
-            row[place : place + 1] = [value]
-        return [row]
-
-    return st.lists(change, min_size=1, max_size=2).map(spoil) | json_values
-
-
 def test_forms(lock, operator):
+    def row(*cells):
+        return json.dumps([cells])
+
+    fence = lock.fence_token
+    forms = ["[" * 100_000, row(HELD, 1e400), f'[["{HELD}", {"9" * 5000}]]', row(HELD, fence + 1)]
+    forms += [
+        row(HELD, fence, "nowhere"),
+        row("other", fence),
+        row([HELD], fence),
+        row(HELD),
+        "",
+        "5",
+    ]
+
     @fuzzed(8)
-    @given(
-        seen_like(lock.fence_token).map(json.dumps) | texts.map(whole),
-        st.sampled_from([{}, CONFIRMED, CONFIRMED | {"part_of": "5"}, {"all": "yes"}]),
-    )
-    @example("[" * 100_000, CONFIRMED)
-    @example(json.dumps([[HELD, 1e400]]), CONFIRMED)
-    @example(f'[["{HELD}", {"9" * 5000}]]', CONFIRMED)
-    @example(json.dumps([[HELD, lock.fence_token + 1]]), CONFIRMED)
-    @example(json.dumps([[HELD, lock.fence_token, "nowhere"]]), CONFIRMED)
-    @example(json.dumps([["other", lock.fence_token]]), CONFIRMED)
-    def send(seen, more):
-        if names_the_holder(seen, lock):
-            return
-        answers = [
-            operator.post(RELEASE, {"seen": seen, **more}),
-            operator.post(LIST, {"action": "release_selected", "_selected_action": seen}),
-        ]
-        assert {answer.status_code for answer in answers} <= {200, 302, 400}
+    @given(st.sampled_from(forms) | json_values.map(json.dumps) | texts.map(whole))
+    def send(seen):
+        for more in ({}, CONFIRMED, CONFIRMED | {"part_of": "5"}):
+            assert operator.post(RELEASE, {"seen": seen, **more}).status_code in (200, 302, 400)
+        action = {"action": "release_selected", "_selected_action": seen}
+        assert operator.post(LIST, action).status_code in (200, 302, 400)
         assert lock.owned(), "a user released a holder without seeing it"
 
     send()
     assert not LogEntry.objects.exists()
-
-
-def names_the_holder(seen, lock):
-    """Return whether the form field names the holder."""
-    try:
-        return any(
-            isinstance(row, list) and row[0] == HELD and int(row[1]) == lock.fence_token
-            for row in json.loads(seen)
-        )
-    except (ValueError, TypeError, LookupError, OverflowError, RecursionError):
-        return False

@@ -1,20 +1,16 @@
 """Names that are made from arguments of a call, and patterns of names. Strangers choose both."""
 
-import re
 from inspect import signature
 from typing import ClassVar
 
 import pytest
 from django.core.exceptions import ImproperlyConfigured
-from hypothesis import HealthCheck, example, given, settings
-from hypothesis import strategies as st
 
 from django_redislock import locks
-from django_redislock.names import MAX_NAME_BYTES, Template, check_name
-from django_redislock.text import any_of
+from django_redislock.names import MAX_NAME_BYTES, Template
 from tests.stalls import seconds_in_scripts
 
-from .forging import key_of, texts
+from .forging import key_of
 
 
 def rebuild(site, width=None): ...
@@ -44,62 +40,8 @@ def test_a_template_cannot_access_private_attributes(text):
     assert Site._secret not in str(refused.value)
 
 
-@given(texts | st.integers() | st.floats() | st.binary(max_size=20) | st.lists(st.integers()))
-@example("{site.__class__}")
-@example("{width}{{}}")
-@example("a\\nb")
-@example("%s%n%(site)s")
-@example("*?[a-z]")
-@example("9" * 5000)
-def test_a_value_is_never_a_template(value):
-    name = Template("rebuild:{site}", REBUILD).of_call((value,), {})
-
-    assert name.startswith("rebuild:")
-    assert check_name(name) == name
-    if isinstance(value, str) and value.isprintable() and len(value.encode()) < 400:
-        assert name == "rebuild:" + value.replace("\\", r"\\")
-
-
-@given(st.tuples(texts, texts), st.tuples(texts, texts))
-@example(("a:b", "c"), ("a", "b:c"))
-@example(("a'", "b"), ("a", "'b"))
-@example(("\n", "a"), ("\\n", "a"))
-def test_fields_with_different_reprs_have_different_names(one, other):
-    template = Template("rebuild:{site!r}:{width!r}", REBUILD)
-    names = [template.of_call(each, {}) for each in (one, other)]
-    assert (names[0] == names[1]) is (one == other)
-
-
-# Patterns
-
-patterns = st.text(alphabet="ab*?[]-!^$.%\\é\x00\ud7ff", max_size=12)
-names = st.text(alphabet="ab*?[]-.%\\é", min_size=1, max_size=12)
-
-
-def means(pattern):
-    """Return a regular expression for a pattern, according to the reference."""
-    return "".join({"*": ".*", "?": "."}.get(char) or re.escape(char) for char in pattern)
-
-
-@settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(pattern=patterns, held=st.sets(names, min_size=1, max_size=5))
-@example("[ab]:1", {"a:1", "[ab]:1"})
-@example("a\\*", {"a*", "a\\1"})
-@example("A*", {"a", "Ab"})
-@example("", {"a"})
-def test_a_pattern_matches_the_same_names_in_redis_and_python(tenant, pattern, held):
-    tenant.client.flushdb()
-    for name in held:
-        tenant.lock(name, tenant.holder(), beside=name)
-
-    found = {name for name in held if re.fullmatch(means(pattern), name, re.DOTALL)}
-    assert {info.name for info in locks.active(pattern)} == found
-    assert {info.name for info in locks.page(pattern).infos} == found
-    assert {name for name in held if any_of((pattern,)).match(name)} == found
-
-
-LONG = ["*" * 100_000 + "b", "*a" * 250 + "b", "a*" * 250 + "b", "%a*" * 170 + "b"]
-LONG += ["?" * 511 + "b", "*?" * 250 + "b", "?" * 100_000, "a" * 100_000, "*?a" * 30_000]
+LONG = ["*" * 100_000 + "b", "*a" * 250 + "b", "a*" * 250 + "b", "?" * 511 + "b", "*?" * 250 + "b"]
+LONG += ["?" * 100_000, "a" * 100_000, "*?a" * 30_000]
 
 
 def test_no_pattern_takes_long(tenant):
@@ -114,10 +56,5 @@ def test_no_pattern_takes_long(tenant):
         before = seconds_in_scripts(tenant.client)
         assert locks.page(pattern).total == 0
         assert seconds_in_scripts(tenant.client) - before < 0.5, f"{pattern[:9]} stalls the server"
-    for pattern in (
-        "?" * MAX_NAME_BYTES,
-        "*" * MAX_NAME_BYTES,
-        name,
-        "a*" * (MAX_NAME_BYTES // 2),
-    ):
+    for pattern in ("?" * MAX_NAME_BYTES, "*" * MAX_NAME_BYTES, "a*" * (MAX_NAME_BYTES // 2)):
         assert [info.name for info in locks.page(pattern).infos] == [name]

@@ -72,7 +72,6 @@ class Tab:
     def __enter__(self) -> "Tab":
         self.driver.get_log("browser")  # discard late messages of the previous test
         self.driver.switch_to.new_window("tab")
-        self.show()
         self.cdp("Storage.clearDataForOrigin", origin=self.origin, storageTypes="all")
         self.resize(WIDTH, HEIGHT)
         return self
@@ -110,13 +109,6 @@ class Tab:
     def resize(self, width: int, height: int) -> None:
         size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
         self.cdp("Emulation.setDeviceMetricsOverride", **size)
-
-    def hide(self) -> None:
-        """Make ``document.visibilityState`` ``"hidden"``, as another tab in front would."""
-        self.driver.minimize_window()
-
-    def show(self) -> None:
-        self.driver.set_window_rect(0, 0, WIDTH, HEIGHT)
 
     # Navigation
 

@@ -1,15 +1,14 @@
-"""Pages are accessible and fit their window: light and dark, and in each language."""
+"""Pages are accessible and fit their window: light and dark, wide and narrow, in each language."""
 
 import pytest
 
 from django_redislock import locks
 
 from .axe import serious_violations
-from .browser import Tab
+from .browser import HEIGHT, Tab
 from .pages import LIST, RELEASE, path_of
 
 PATHS = ["/admin/", LIST, f"{LIST}?q=none", path_of("invoice:1"), f"{LIST}dashboard/", RELEASE]
-
 
 UNREACHABLE = """
 const controls = '#content-main :is(a, button, input, select, summary)';
@@ -20,13 +19,14 @@ return [...document.querySelectorAll(controls)]
 
 
 @pytest.mark.parametrize(
-    ("scheme", "language"),
-    [("light", "en"), ("dark", "en"), ("light", "de"), ("light", "zh-hans")],
+    ("scheme", "language", "width"),
+    [("light", "en", 1280), ("dark", "zh-hans", 1280), ("light", "de", 390)],
 )
 def test_pages_are_accessible_and_fit(
-    tab: Tab, releaser, hold, scheme: str, language: str
+    tab: Tab, releaser, hold, scheme: str, language: str, width: int
 ) -> None:
     tab.emulate(scheme=scheme)
+    tab.resize(width, HEIGHT)
     tab.log_in(language, name="django_language")
     hold("invoice:1", metadata={"site": 1}).release()
     hold("invoice:1", metadata={"site": 1})
