@@ -151,9 +151,9 @@ class Terminal:
 class Subprocess:
     """A running command without a terminal. At the end, its remaining processes are killed."""
 
-    def __init__(self, *argv: str, **env: str) -> None:
+    def __init__(self, *argv: str, before: Sequence[str] = (), **env: str) -> None:
         self.process = subprocess.Popen(
-            argv,
+            [*before, *argv],
             cwd=ROOT,
             env=os.environ | SETTINGS | env,
             stdin=subprocess.PIPE,

@@ -10,11 +10,11 @@ from celery import Celery, current_app
 from django.contrib.admin.models import LogEntry
 
 from django_redislock import locks
-from django_redislock.admin import ActiveLockAdmin
+from django_redislock.admin import ActiveLockAdmin, tasks
 from django_redislock.lock_types import QueueLock
 from tests import celery_app
 from tests.celery_worker import freed, outcome, run, worker  # noqa: F401
-from tests.pages import LIST, forms_of, lock_page, messages_of, text_of, words_of
+from tests.pages import LIST, forms_of, lock_page, messages_of, text_of, user_with, words_of
 
 pytestmark = [pytest.mark.django_db, pytest.mark.celery]
 
@@ -75,7 +75,9 @@ def test_a_running_task_is_ended_and_its_lock_is_released(
     assert [event.outcome for event in locks.history(name)] == ["killed"]
     outcome(result)
     assert result.state == "REVOKED"
-    assert any(result.id in text for text in caplog.messages)
+    [line] = [text for text in caplog.messages if result.id in text]
+    for fact in (f"name='{name}'", "user='view_activelock-release_activelock'", "terminate=True"):
+        assert fact in line
     entry = LogEntry.objects.get()
     assert entry.object_id == name
     assert entry.change_message.startswith("Revocation of the task of the holder sent. Held by ")
@@ -160,27 +162,55 @@ def test_a_queued_task_is_never_terminated(hold, releaser, foreign) -> None:
     locks.force_release("x")
 
 
+@pytest.mark.parametrize(
+    ("broker", "message", "entry"),
+    [
+        ("memory://", "The revocation of task some-task was sent: 0 workers replied. ", "sent"),
+        ("redis://127.0.0.1:1/0", "The task was not revoked: ", "requested"),
+    ],
+)
+def test_a_task_that_no_worker_ends_is_reported(hold, releaser, broker, message, entry) -> None:
+    held_by_task(hold, "x")
+    with Celery(broker=broker) as app:
+        app.conf.broker_transport_options = {"max_retries": 0}
+        app.set_current()
+        response = confirm(releaser, lock_page(releaser, "x"))
+
+    assert response.url == f"{LIST}x/change/"
+    assert messages_of(response)[0].startswith(message)
+    assert locks.get("x")
+    text = f"Revocation of the task of the holder {entry}. Held by "
+    assert LogEntry.objects.get().change_message.startswith(text)
+
+
 def test_only_those_who_may_release_the_lock_may_revoke(hold, releaser, serve) -> None:
+    serve(ActiveLockAdmin)
+    held_by_task(hold, "x")
+    page, viewer = lock_page(releaser, "x"), user_with("view_activelock")
+    assert "Revoke task" not in text_of(lock_page(viewer, "x"))
+    assert confirm(viewer, page).status_code == 403
+
     class ReleasesNoLock(ActiveLockAdmin):
         def has_release_permission(self, request, obj=None):
             return obj is None
 
-    serve(ActiveLockAdmin)
-    held_by_task(hold, "x")
-    page = lock_page(releaser, "x")
     serve(ReleasesNoLock)
     assert "Revoke task" not in text_of(lock_page(releaser, "x"))
     assert confirm(releaser, page).status_code == 403
     assert not LogEntry.objects.exists()
 
 
-def test_only_the_task_of_a_holder_can_be_revoked(hold, releaser) -> None:
+def test_only_the_task_of_a_holder_can_be_revoked(hold, releaser, monkeypatch) -> None:
     hold("no task")
     page = lock_page(releaser, "no task")
     assert "Revoke task" not in text_of(page)
     assert releaser.post(REVOKE, {"seen": page.context["seen"]}).status_code == 400
+    assert releaser.get(REVOKE).url == LIST
 
     held_by_task(hold, "x")
     page = lock_page(releaser, "x")
+    with monkeypatch.context() as patch:
+        patch.setattr(tasks, "find_spec", lambda name: None)
+        assert "Revoke task" not in text_of(lock_page(releaser, "x"))
     locks.force_release("x")
     assert messages_of(confirm(releaser, page))[0] == "Nothing to revoke."

@@ -6,7 +6,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from io import StringIO
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from django.core.management import CommandError, call_command
 from django.test import Client
@@ -23,8 +23,11 @@ Look = Callable[[], str]
 def ways_to_see(name: str, client: Client) -> Iterator[tuple[str, Look]]:
     """Return the ways to see a lock that is held."""
     yield "active", lambda: repr(list(locks.active()))
+    yield "aactive", lambda: repr(asyncio.run(_actives()))
     yield "page", lambda: repr(locks.page())
+    yield "page by a pattern", lambda: repr(locks.page("*"))
     yield "get", lambda: repr(locks.get(name))
+    yield "get_many", lambda: repr(locks.get_many([name]))
     yield "locks list", lambda: command("list")
     yield "locks list as JSON", lambda: as_json("list")
     yield "locks show", lambda: command("show", name)
@@ -103,3 +106,7 @@ def as_json(subcommand: str, *arguments: str) -> str:
 
 def _refuse(constant: str) -> NoReturn:
     raise AssertionError(f"{constant} is no JSON")
+
+
+async def _actives() -> list[Any]:
+    return [info async for info in locks.aactive()]

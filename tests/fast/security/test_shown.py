@@ -9,8 +9,10 @@ import pytest
 from django.contrib.admin.models import LogEntry
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.parser import text_string_to_metric_families
 
-from django_redislock import LockLost, locks
+from django_redislock import LockLost, locks, metrics
 from django_redislock.names import fit_name
 from django_redislock.text import printable
 from tests.pages import DASHBOARD, LIST, text_of
@@ -194,6 +196,25 @@ def test_in_the_terminal_and_in_json(tenant, stranger):
         assert one.count("\n") == other.count("\n"), "there is a line too many"
 
 
+@settings(max_examples=30)
+@given(hostile)
+def test_in_metrics(value):
+    registry = CollectorRegistry()
+    metrics.install(registry=registry, using=[], labels={"area": lambda name: value})
+    with locks.lock("metrics"):
+        pass
+    exposed = generate_latest(registry).decode()
+
+    found = {
+        sample.labels["area"]
+        for family in text_string_to_metric_families(exposed)
+        for sample in family.samples
+        if "area" in sample.labels
+    }
+    assert found == {value.encode(errors="replace").decode()}
+    assert all(line.startswith(("#", "redislock_")) for line in exposed.strip().split("\n"))
+
+
 @given(hostile.map(fit_name))
 @settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_in_logs_and_errors(caplog, name):
@@ -201,8 +222,12 @@ def test_in_logs_and_errors(caplog, name):
     caplog.set_level(logging.DEBUG, "django_redislock")
     with pytest.raises(LockLost) as lost, locks.lock(name):
         locks.force_release(name)
+    with pytest.raises(KeyError), locks.lock(name):  # noqa: PT012  the release is part of the test
+        locks.force_release(name)
+        raise KeyError
+
     messages = [
         record.getMessage() for record in caplog.records if record.name == "django_redislock"
     ]
-    assert messages
+    assert len(messages) >= 2
     assert all(text.isprintable() for text in (*messages, str(lost.value)))

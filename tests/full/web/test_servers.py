@@ -1,4 +1,4 @@
-"""A guard on a real server: the second request is refused until the first one's stream ends."""
+"""Two browsers and a real server: the second request is refused."""
 
 from collections.abc import Iterator
 from http.client import HTTPConnection, HTTPResponse
@@ -6,8 +6,8 @@ from http.client import HTTPConnection, HTTPResponse
 import pytest
 
 from django_redislock import locks
-from tests.lock_tools import free
-from tests.tools import Child
+from tests.lock_tools import free, start
+from tests.tools import Child, wait_until
 
 SERVE = {
     "wsgi": """
@@ -58,6 +58,39 @@ def server(request: pytest.FixtureRequest) -> Iterator[Server]:
         yield server
 
 
+@pytest.mark.parametrize("view", ["pay", "apay"])
+def test_one_of_two_posts_of_a_form_is_refused(server, hold, view):
+    gate = hold("gate")
+    path = f"/{view}/7/"
+    both = [start(server.request, "POST", path) for _ in range(2)]
+    wait_until(lambda: any(each.done() for each in both))
+    refused = next(each for each in both if each.done())
+    connection, response = refused.result()
+    connection.close()
+    assert response.status == 409
+    assert response.headers["Retry-After"] in ("1", "2")
+    gate.release()
+    [accepted] = [each for each in both if each is not refused]
+    connection, response = accepted.result()
+    connection.close()
+    assert response.status == 200
+    assert server.status("POST", path) == 200
+    assert locks.get("pay:7") is None
+
+
+def test_a_killed_worker_frees_the_form_within_its_lease(hold):
+    gate = hold("gate")
+    with Server("wsgi") as other, Server("wsgi") as server:
+        lost = start(other.request, "POST", "/pay/7/")
+        wait_until(lambda: locks.get("pay:7"))
+        assert server.status("POST", "/pay/7/") == 409
+        other.kill()
+        gate.release()
+        assert lost.exception() is not None
+        free(locks, "pay:7", timeout=5)
+        assert server.status("POST", "/pay/7/") == 200
+
+
 @pytest.mark.parametrize("leaves", [False, True])
 def test_a_stream_is_locked_until_it_ends_or_its_client_disconnects(server, leaves):
     connection, response = server.request("GET", "/report/")
@@ -70,3 +103,19 @@ def test_a_stream_is_locked_until_it_ends_or_its_client_disconnects(server, leav
     free(locks, "report")
     assert server.status("HEAD", "/report/") == 200
     free(locks, "report")
+
+
+def test_a_client_that_disconnects_before_the_stream_begins_frees_it(server, hold):
+    gate = hold("gate")
+    connection = HTTPConnection("127.0.0.1", server.port, timeout=60)
+    connection.request("GET", "/late-report/")
+    wait_until(lambda: locks.get("late-report"))
+    connection.close()
+    gate.release()
+
+    def is_free():
+        # Python may free the response in a garbage collection, which other requests bring about.
+        server.status("GET", "/ready/")
+        return locks.get("late-report") is None
+
+    wait_until(is_free, timeout=20)  # its lease is longer
