@@ -97,6 +97,21 @@ def test_max_queued_refuses_one_more(app, name):
         assert outcome.outcome == "refused"
 
 
+def test_a_limit_is_the_number_of_messages_with_the_broker(app, name):
+    task = make_task(app, name, limit=2, **ORDERED)
+    ids = [task.delay().id for _ in range(4)]
+    first, second = delivered(app)
+    assert ids_of([first, second]) == ids[:2]
+    end(app, task, second)
+    [third] = delivered(app)
+    assert third.headers["id"] == ids[2]
+    for message in (first, third):
+        end(app, task, message)
+    [last] = delivered(app)
+    end(app, task, last)
+    assert held_by(name) == {}
+
+
 def test_a_task_can_send_its_own_next_run(app, name):
     task = make_task(app, name, body=lambda: task.delay().id, **ORDERED)
     first = task.delay()

@@ -1,4 +1,4 @@
-"""More tasks of the tests' app, for other pools, shutdowns and brokers.
+"""More tasks of the tests' app, for other pools and for processes that are killed.
 
 `celery -A tests.full.workers.pool_app worker`.
 """
@@ -13,38 +13,13 @@ from typing import Any
 
 from django_redislock import single_instance
 from django_redislock.celery import current_lock
-from django_redislock.celery import worker as monitoring
-from tests.celery_app import app, note, notes, wait, wait_for_go, waiting_task, work
-
-if look_every := os.environ.get("TESTS_LOOK_EVERY"):
-    monitoring.CHECK_INTERVAL_SECONDS = float(look_every)
-
-
-if quorum_queue := os.environ.get("TESTS_QUORUM_QUEUE"):
-    app.conf.update(
-        task_default_queue=quorum_queue,
-        task_default_queue_type="quorum",
-        task_default_exchange_type="topic",  # which delayed delivery needs
-    )
-
-
-@app.task(bind=True)
-@single_instance(key="pool:{run}", timeout=1)
-def alone(self, run, seconds=0.1):
-    return work(self, run, seconds)
+from tests.celery_app import app, note, notes, wait, waiting_task, work
 
 
 @app.task(bind=True)
 @single_instance(key="pool:{run}", timeout=1, on_conflict="wait")
-def waiting(self, run, seconds=0.02):
-    note(run, "pid", os.getpid())
-    return work(self, run, seconds)
-
-
-@app.task(bind=True, max_retries=0)
-@single_instance(key="pool:{run}", timeout=1, on_conflict="retry", countdown=0.2)
-def patient(self, run, seconds=0.05):
-    return work(self, run, seconds)
+def waiting(self, run):
+    return work(self, run, 0.02)
 
 
 @app.task(bind=True)
@@ -53,14 +28,6 @@ def leased(self, run):
     """Hold the lock until the test lets the task continue, for longer than the lease."""
     wait(self, run)
     return current_lock().lost
-
-
-@app.task(bind=True)
-@single_instance(key="pool:{run}", timeout=60, limit=2)
-def shared(self, run):
-    """Hold a semaphore with a limit of 2 until the test lets the task continue."""
-    wait(self, run)
-    note(run, "end", current_lock().lost)
 
 
 @app.task
@@ -77,20 +44,7 @@ def watchful(run):
     return "saw nothing"
 
 
-@app.task(bind=True)
-@single_instance(key="late:{run}", timeout=60)
-def clinging(self, run):
-    """Ignore the request to end."""
-    try:
-        wait(self, run)
-    finally:
-        wait_for_go(run, "clings")
-
-
 interrupted = waiting_task("interrupted", key="pool:{run}", timeout=1, on_lost="abort")
-late = waiting_task(
-    "late", {"acks_late": True, "reject_on_worker_lost": True}, key="late:{run}", timeout=60
-)
 
 
 def killed_task(name: str, mode: str = "while_executing", **options: Any) -> Any:
