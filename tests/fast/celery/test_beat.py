@@ -202,18 +202,6 @@ def test_what_cannot_be_recorded_is_recorded_later(make_beat, sent, monkeypatch,
     assert read_record(redis_server)["hourly"].count == 2
 
 
-def test_a_leader_remembers_what_redis_has_lost(make_beat, sent, redis_server):
-    write_record(hourly=ago(2 * HOUR))
-    beat = make_beat(hourly=HOURLY)
-    ticks(beat)
-    before = read_record(redis_server)
-    lose_record(redis_server)
-    lose(NAME)
-    ticks(beat)
-    assert read_record(redis_server) == before
-    assert names(sent) == ["shop.hourly"]
-
-
 def test_an_entry_without_a_record_begins_with_the_term_and_not_with_the_process(
     make_beat, sent, redis_server
 ):

@@ -2,14 +2,12 @@
 
 import json
 from dataclasses import replace
-from datetime import datetime, timedelta
-from zoneinfo import ZoneInfo
+from datetime import timedelta
 
 import pytest
 from django.db import OperationalError, connection
 from django.utils import timezone
 from django_celery_beat.models import (
-    CrontabSchedule,
     IntervalSchedule,
     PeriodicTask,
 )
@@ -26,7 +24,6 @@ from .beats import (
     make_app,
     names,
     read_record,
-    take_over,
     ticks,
 )
 from .beats import write_record as write_record_of_rows
@@ -146,14 +143,4 @@ def test_a_database_that_is_away_at_a_handover_does_not_end_the_beat(beat, sent,
     assert leader.leads
     assert "Beat cannot use the database, will retry" in caplog.text
     ticks(leader)
-    assert names(sent) == ["shop.entry"]
-
-
-def test_a_crontab_in_another_time_zone_is_continued(beat, sent):
-    # It is not due a second time while the test runs.
-    minute = (datetime.now(ZoneInfo("Asia/Kolkata")).minute + 30) % 60
-    hourly = CrontabSchedule.objects.create(minute=str(minute), timezone="Asia/Kolkata")
-    add(crontab=hourly)
-    write_record(entry=ago(2 * HOUR))
-    take_over(beat(timezone="Europe/Berlin"), beat(timezone="Europe/Berlin"))
     assert names(sent) == ["shop.entry"]

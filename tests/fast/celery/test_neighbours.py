@@ -6,12 +6,12 @@ import pytest
 from celery import Task
 from celery.exceptions import Ignore, Retry
 
-from django_redislock import locks, single_instance
+from django_redislock import locks
 from django_redislock.celery.worker import managers_with_stored
 
 from .test_ended import store
 from .test_ordered import ORDERED, delivered, end
-from .tools import elsewhere, held_by, make_task, own_app, queue_lock, run_message
+from .tools import elsewhere, make_task, own_app, queue_lock, run_message
 
 
 @pytest.fixture(autouse=True)
@@ -36,19 +36,6 @@ def test_an_ignored_execution_keeps_the_queue_lock_of_a_message_with_its_id(app,
     assert queue_lock(name, mode).holder.task_id == name
 
 
-def test_with_a_limit_each_task_that_has_ended_can_be_sent_again(app, name, sent):
-    task = make_task(app, name, limit=2)
-    first, second = ids = f"{name}-1", f"{name}-2"
-    for task_id in ids:
-        task.apply_async(task_id=task_id)
-        time.sleep(0.01)  # a result of the same millisecond can belong to an earlier message
-        store(app, task_id, "FAILURE")
-    for task_id in (second, first):
-        task.apply_async(task_id=task_id)
-    assert [each["id"] for each in sent] == [first, second, second, first]
-    assert held_by(name)
-
-
 def test_a_retry_that_is_sent_before_the_body_keeps_its_queue_lock(app, name, sent):
     class Early(Task):
         def before_start(self, *args):
@@ -71,21 +58,6 @@ def test_the_result_of_an_earlier_message_with_the_same_id_does_not_count(app, n
     locks.force_release(name)  # so that it could be a second copy
     end(app, task, message)
     assert ran == [1]
-
-
-def test_a_task_that_cannot_begin_makes_room_for_the_next(app, name, sent):
-    names = [name]
-
-    def work(): ...
-
-    made = app.task(name=f"tests.{name}")(work)
-    task = single_instance(mode="until_executed", key=lambda: names[0])(made)
-    result = task.delay()
-    names[0] = ""
-    assert isinstance(
-        run_message(app, task, headers=sent[0], task_id=result.id).exception, ValueError
-    )
-    assert queue_lock(name) is None
 
 
 def test_a_worker_sends_stored_messages_of_its_own_app(app, name):

@@ -64,6 +64,20 @@ def test_only_a_duplicate_is_recorded_as_skipped_and_another_task_runs_later(
     assert signals == [("skipped", "duplicate", "running")]
 
 
+def test_a_queue_lock_is_released_although_its_name_cannot_be_made_any_more(app, name, sent):
+    rows = [name]
+
+    @single_instance(mode="until_executed", key=lambda: rows[0])
+    @app.task(name=f"tests.{name}")
+    def task(): ...
+
+    task.delay()
+    rows.clear()
+    failure = run_message(app, task, headers=sent[0], task_id=sent[0]["id"])
+    assert isinstance(failure.exception, IndexError)
+    assert held_by(name) == {}
+
+
 def test_calls_that_lose_work_are_reported_by_the_system_check(app):
     @app.task
     @single_instance
