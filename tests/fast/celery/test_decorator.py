@@ -16,6 +16,7 @@ from django_redislock import AlreadyRunning, locks, single_instance
 from django_redislock.celery import current_lock
 from django_redislock.signals import task_skipped
 from django_redislock.tasks.policies import back_off
+from django_redislock.testing import EmbeddedServer
 from tests.lock_tools import listening, start, waiting
 
 from .tools import decorated, held_by, logged, run_message
@@ -295,3 +296,16 @@ class TestEnd:
             assert work() == "done"
         record = logged(caplog, f"name={NAME!r}")[-1]
         assert (record.levelno, record.name) == (logging.ERROR, "django_redislock")
+
+    def test_the_outcome_stands_if_the_server_becomes_unreachable(self, alias_on, caplog):
+        with EmbeddedServer() as server:
+            alias_on(server.url)
+
+            @single_instance(key=NAME, using="own")
+            def work():
+                server.stop()
+                return "done"
+
+            assert work() == "done"
+        record = logged(caplog, f"name={NAME!r} error=")[-1]
+        assert (record.levelno, record.name) == (logging.WARNING, "django_redislock")
