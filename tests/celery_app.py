@@ -113,22 +113,9 @@ def impatient(run):
     return "ran"
 
 
-@app.task(bind=True)
-@single_instance(unique_on="*", timeout=5)
-def sends_itself_again(self, run):
-    """Retry, and hold the lock until the second execution has met it."""
-    note(run, "begin", self.request.retries)
-    if self.request.retries:
-        return "ran again"
-    retry = self.retry(countdown=0, throw=False)
-    wait_for_go(run)
-    raise retry
-
-
 LONG = {"key": "long:{run}", "timeout": 60}
 
 long = waiting_task("long", **LONG)
-long_waiting = waiting_task("long_waiting", on_conflict="wait", **LONG)
 stubborn = waiting_task("stubborn", {"acks_late": True, "reject_on_worker_lost": True}, **LONG)
 outliving = waiting_task(
     "outliving",

@@ -24,8 +24,6 @@ from .tools import ROOT, wait_until
 
 STOPS_WITHIN = 60
 
-UNSHARE = ("unshare", "--pid", "--fork", "--mount-proc")
-
 MARKS = [
     pytest.mark.celery,
     # Celery 5.4 with redis-py 8, in a chord.
@@ -55,8 +53,7 @@ def freed(name: str) -> bool:
 class Worker:
     """A Celery worker, by default with four pool processes and a queue of its own.
 
-    `broker` is the URL of a broker other than the one in the settings. In a `namespace` it and its
-    pool processes have the pids that they would have in a container.
+    `broker` is the URL of a broker other than the one in the settings.
     """
 
     def __init__(
@@ -70,7 +67,6 @@ class Worker:
         arguments: Sequence[str] = (),
         environment: Mapping[str, str] | None = None,
         broker: str | None = None,
-        namespace: bool = False,
     ) -> None:
         unique = f"tests-{uuid.uuid4().hex}"
         self.name = f"{unique}@tests"
@@ -81,7 +77,6 @@ class Worker:
         with self.log.open("w") as log:
             self.process = subprocess.Popen(
                 [
-                    *(UNSHARE if namespace else ()),
                     *(sys.executable, "-m", "celery", "-A", app, "worker"),
                     *("--pool", pool, "--concurrency", str(concurrency)),
                     *("--queues", self.queue, "--hostname", self.name),
@@ -94,13 +89,11 @@ class Worker:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
-        self._namespace = namespace
 
     @property
     def main(self) -> psutil.Process:
         """Its main process."""
-        started = psutil.Process(self.process.pid)
-        return started.children()[0] if self._namespace else started
+        return psutil.Process(self.process.pid)
 
     def send(self, task, *args, **options) -> AsyncResult:
         if not self.broker:

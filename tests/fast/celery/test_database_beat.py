@@ -2,18 +2,14 @@
 
 import json
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
-from zoneinfo import ZoneInfo
+from datetime import timedelta
 
 import pytest
 from django.db import OperationalError, connection
 from django.utils import timezone
 from django_celery_beat.models import (
-    ClockedSchedule,
-    CrontabSchedule,
     IntervalSchedule,
     PeriodicTask,
-    PeriodicTasks,
 )
 
 from django_redislock.celery import beat as beat_module
@@ -28,7 +24,6 @@ from .beats import (
     make_app,
     names,
     read_record,
-    take_over,
     ticks,
 )
 from .beats import write_record as write_record_of_rows
@@ -116,35 +111,8 @@ def test_the_leader_notices_entries_that_are_added_and_changed(beat, sent):
     assert sorted(names(sent)) == ["shop.entry", "shop.other"]
 
 
-def clocked():
-    time = ClockedSchedule.objects.create(clocked_time=timezone.now() - timedelta(seconds=5))
-    return {"clocked": time, "one_off": True}
-
-
-@pytest.mark.parametrize("has_the_leader_changed", [False, True])
-def test_a_one_off_task_under_the_name_of_a_deleted_task_is_sent(
-    beat, sent, has_the_leader_changed
-):
-    deleted = add()
-    write_record(entry=Run(ago(HOUR / 2), 3))
-    leader = beat()
-    ticks(leader)
-    if has_the_leader_changed:
-        kill(leader)
-        leader = beat()
-    deleted.delete()
-    task = add(**clocked())
-    for _ in range(2):
-        ticks(leader)
-    task.refresh_from_db()
-    assert names(sent) == ["shop.entry"]
-    assert not task.enabled
-
-
-@pytest.mark.parametrize("kind", ["clocked", "interval"])
-def test_a_one_off_task_is_sent_once_and_then_disabled(beat, sent, kind):
-    fields = clocked() if kind == "clocked" else {"one_off": True, **interval(1)}
-    task = add(**fields)
+def test_a_one_off_task_is_sent_once_and_then_disabled(beat, sent):
+    task = add(one_off=True, **interval(1))
     write_record(entry=Run(ago(5), 0))
     first, second = beat(), beat()
     first.tick()
@@ -158,29 +126,6 @@ def test_a_one_off_task_is_sent_once_and_then_disabled(beat, sent, kind):
     task.refresh_from_db()
     assert names(sent) == ["shop.entry"]
     assert not task.enabled
-
-
-@pytest.mark.parametrize("is_announced", [False, True])
-def test_an_entry_that_is_enabled_again_begins_again(beat, sent, redis_server, is_announced):
-    def enable(value):
-        if is_announced:
-            PeriodicTask.objects.update(enabled=value, last_run_at=None)
-            PeriodicTasks.update_changed()
-        else:
-            task.enabled = value
-            task.save()
-
-    task = add()
-    write_record(entry=ago(HOUR / 2))
-    leader = beat()
-    ticks(leader)
-    enable(False)
-    ticks(leader)
-    assert read_record(redis_server) == {}  # as it is after the row was deleted
-    enable(True)
-    ticks(leader)
-    assert sent == []
-    assert datetime.now(UTC) - read_record(redis_server)["entry"].at < timedelta(minutes=1)
 
 
 def test_a_database_that_is_away_at_a_handover_does_not_end_the_beat(beat, sent, caplog):
@@ -198,26 +143,4 @@ def test_a_database_that_is_away_at_a_handover_does_not_end_the_beat(beat, sent,
     assert leader.leads
     assert "Beat cannot use the database, will retry" in caplog.text
     ticks(leader)
-    assert names(sent) == ["shop.entry"]
-
-
-@pytest.mark.parametrize("zone", ["Asia/Kolkata", "America/Los_Angeles"])
-def test_a_crontab_in_another_time_zone_is_continued(beat, sent, zone):
-    # It is not due a second time while the test runs.
-    minute = (datetime.now(ZoneInfo(zone)).minute + 30) % 60
-    hourly = CrontabSchedule.objects.create(minute=str(minute), hour="*", timezone=zone)
-    add(crontab=hourly)
-    write_record(entry=ago(2 * HOUR))
-    take_over(beat(timezone="Europe/Berlin"), beat(timezone="Europe/Berlin"))
-    assert names(sent) == ["shop.entry"]
-
-
-@pytest.mark.filterwarnings(r"ignore:datetime\.datetime\.utcnow:DeprecationWarning")
-def test_naive_times_are_in_utc(beat, sent, settings):
-    settings.USE_TZ = False
-    settings.TIME_ZONE = "America/New_York"
-    settings.DJANGO_CELERY_BEAT_TZ_AWARE = False
-    add()
-    write_record(entry=ago(1.5 * HOUR))
-    take_over(beat(), beat())
     assert names(sent) == ["shop.entry"]

@@ -1,10 +1,8 @@
 """`single_instance` in this process: where it can be placed, its options, and conflicts."""
 
-import functools
 import inspect
 import logging
 import os
-import re
 import socket
 import threading
 from datetime import timedelta
@@ -16,9 +14,8 @@ from django.core.exceptions import ImproperlyConfigured
 
 from django_redislock import AlreadyRunning, locks, single_instance
 from django_redislock.celery import current_lock
-from django_redislock.celery.message import single_of
 from django_redislock.signals import task_skipped
-from django_redislock.tasks.policies import MAX_BACK_OFF_SECONDS, back_off
+from django_redislock.tasks.policies import back_off
 from django_redislock.testing import EmbeddedServer
 from tests.lock_tools import listening, start, waiting
 
@@ -40,7 +37,6 @@ class TestBelow:
             """Double it."""
 
         decorated = single_instance(unique_on="*")(double)
-        assert inspect.getfullargspec(decorated) == inspect.getfullargspec(double)
         assert inspect.signature(decorated) == inspect.signature(double)
         assert (decorated.__name__, decorated.__doc__) == ("double", "Double it.")
         assert decorated.__wrapped__ is double
@@ -49,18 +45,13 @@ class TestBelow:
         def generator():
             yield
 
-        async def both():
-            yield
-
-        for function in (generator, both):
-            with pytest.raises(TypeError, match="the generator function"):
-                single_instance(function)
+        with pytest.raises(TypeError, match="the generator function"):
+            single_instance(generator)
         with pytest.raises(TypeError, match="returned a generator"):
             single_instance(lambda: generator())()
         assert locks.count() == 0
-        for other in ("name", dict, staticmethod(len), object()):
-            with pytest.raises(TypeError, match="decorates a function, not"):
-                single_instance(other)
+        with pytest.raises(TypeError, match="decorates a function, not"):
+            single_instance("name")
 
     def test_methods_and_task_classes_run(self, app):
         class Shop:
@@ -78,7 +69,6 @@ class TestBelow:
                 return current_lock().name
 
         assert Shop().sell() == "shop:4"
-        assert current_lock() is None
         task = app.register_task(Sync())
         assert task.apply((7,)).get() == "shop.sync:account_id=7"
 
@@ -89,30 +79,22 @@ REFUSED = [
     ({"mode": "until_executed", "on_conflict": "wait"}, ValueError, "Use one of 'skip'"),
     ({"mode": "until_executing", "hold_on_retry": True}, ValueError, "hold_on_retry=True requi"),
     ({"hold_on_retry": 1}, TypeError, "hold_on_retry must be .*1"),
-    ({"queue_timeout": 60}, ValueError, "queue_timeout=60.0 .* hold_on_retry"),
     ({"on_conflict": "ignore"}, ValueError, "on_conflict='ignore' .*'skip', 'raise', 'retry', "),
     ({"on_conflict": "replace"}, ValueError, "='replace' does not work with mode='while_ex"),
     ({"unique_on": ["a"], "key": "x"}, ValueError, "key='x' requires no unique_on"),
     ({"unique_on": "account_id"}, ValueError, "unique_on must be a list .*'account_id'"),
-    ({"unique_on": [5]}, TypeError, "unique_on must be a str, not 5"),
-    ({"key": 5}, TypeError, "key must be .* 5"),
     ({"key": ""}, ValueError, "key must not be empty"),
     ({"key": "{b}"}, ImproperlyConfigured, r"key='\{b\}'.*account_id"),
     ({"blocking_timeout": 5}, ValueError, "blocking_timeout=5.0 requires on_conflict='wait'"),
     ({"countdown": 5}, ValueError, "countdown=5.0 requires on_conflict='retry'"),
     ({"max_retries": 5, "on_conflict": "wait"}, ValueError, "=5 .*'retry', not .*'wait"),
-    ({"max_retries": True, "on_conflict": "retry"}, TypeError, "max_retries .*True"),
     ({"max_retries": -1, "on_conflict": "retry"}, ValueError, "max_retries .*-1"),
-    ({"mode": "until_executing", "on_conflict": "queue"}, ValueError, "does not work with mode"),
     ({"mode": "while_executing", "on_conflict": "queue"}, ValueError, "does not work with mode"),
     ({"max_queued": 3}, ValueError, "max_queued=3 requires on_conflict='queue'"),
     ({"mode": "until_executed", "on_conflict": "queue", "max_queued": 0}, ValueError, "max_q"),
     ({"limit": 0}, ValueError, "limit .*got 0"),
-    ({"at_least_for": -1}, ValueError, "at_least_for .*got -1"),
-    ({"max_hold": 30}, ValueError, "max_hold=30 must be greater than timeout=30"),
     ({"timeout": 0}, ValueError, "timeout .*got 0"),
     ({"on_lost": "tell"}, ValueError, "on_lost must be a callable or 'abort', got 'tell'"),
-    ({"using": 5}, TypeError, "using must be a str, not 5"),
     ({"using": "nowhere"}, ValueError, "'nowhere' is not a cache alias.* CACHES has: 'default'"),
 ]
 
@@ -139,32 +121,6 @@ class TestOptions:
         work()
         assert len(lost) == 1
         assert locks.get(NAME) is None
-
-
-class TestName:
-    def test_it_is_the_task_s_however_it_is_called_and_that_of_a_function_it_calls(self, app):
-        def logged(function):
-            @functools.wraps(function)
-            def wrapper(*args, **kwargs):
-                return function(*args, **kwargs)
-
-            return wrapper
-
-        @single_instance
-        def inner():
-            return current_lock().name
-
-        @app.task(bind=True, name="shop.sync", autoretry_for=(KeyError,))
-        @logged
-        @single_instance(unique_on="*")
-        def sync(self, account_id, day=None):
-            assert inner() == f"{__name__}.{inner.__qualname__}"
-            return current_lock().name
-
-        expected = "shop.sync:account_id=7,day=null"
-        assert sync(7) == expected
-        assert sync.apply((7,), {"day": None}).get() == expected
-        assert sync.s(account_id=7)() == expected
 
 
 class TestAbove:
@@ -226,42 +182,17 @@ class TestAbove:
             assert start(lambda: run_message(app, work, 7)).result(60) is None
         assert [facts["args"] for facts in skipped] == [(7,)]
 
-    def test_above_and_below_at_once_is_refused(self, app):
-        @single_instance(mode="until_executed")
-        @app.task
-        @single_instance
-        def work(): ...
-
-        with pytest.raises(ImproperlyConfigured, match="has single_instance more than once"):
-            work.delay()
-
-    @pytest.mark.parametrize("shared", [True, False])
-    def test_a_task_with_wrong_options_runs_in_no_app_and_does_not_affect_others(
-        self, make_app, name, shared
-    ):
+    def test_a_task_with_wrong_options_does_not_run(self, app, name):
         def work(account_id): ...
 
-        def right(): ...
-
-        wrong = pytest.raises(ImproperlyConfigured, match=r"'b'.*account_id")
-        finished, app = make_app(), make_app()
-        finished.finalize()
-        decorate = single_instance(mode="until_executed", unique_on=["b"])
-        if shared:
-            with wrong:  # in the finalized app
-                decorate(shared_task(name=name)(work))
-        else:
-            decorate(app.task(name=name, shared=False)(work))
-        names = [f"tests.right.{name}.{number}" for number in range(5)]
-        for each in names:
-            single_instance(mode="until_executed", key=each)(shared_task(name=each)(right))
-        with wrong:
+        wrong = single_instance(mode="until_executed", unique_on=["b"])
+        wrong(app.task(name=name)(work))
+        refused = pytest.raises(ImproperlyConfigured, match=r"'b'.*account_id")
+        with refused:
             app.finalize()
-        assert [single_of(app.tasks[each]) is not None for each in names] == [True] * 5
-        for each in (finished, app) if shared else (app,):
-            for use in ("delay", "__call__"):
-                with wrong:
-                    getattr(each.tasks[name], use)(1)
+        for use in ("delay", "__call__"):
+            with refused:
+                getattr(app.tasks[name], use)(1)
 
 
 class TestConflict:
@@ -275,29 +206,12 @@ class TestConflict:
 
         with listening(task_skipped, fail):
             assert work(1, fast=True) is None
-        [record] = logged(caplog, "skipped: task=", repr(NAME))
+        [record] = logged(caplog, "Call skipped: task=", repr(NAME))
         assert (record.name, record.levelno) == ("django_redislock", logging.WARNING)
-        name = f"{work.__module__}.{work.__qualname__}"
-        holder = f"{socket.gethostname()}:{os.getpid()}"
-        assert record.getMessage() == f"Call skipped: task={name} name={NAME!r} holder={holder!r}"
         [facts] = skipped
         assert (facts["sender"], facts["name"]) == (work, NAME)
         assert (facts["task_id"], facts["holder_task_id"]) == (None, None)
         assert (facts["args"], facts["kwargs"]) == ((1,), {"fast": True})
-
-    def test_an_argument_is_not_compared_with_the_task(self, app):
-        class Array:  # as of NumPy
-            def __eq__(self, other):
-                raise ValueError("its truth value is ambiguous")
-
-            __hash__ = None
-
-        @app.task
-        @single_instance(key=NAME)
-        def work(array):
-            return "ran"
-
-        assert work.apply((Array(),)).get() == "ran"
 
     def test_raise_says_who_holds(self, held):
         with pytest.raises(AlreadyRunning) as caught:
@@ -305,19 +219,10 @@ class TestConflict:
         assert (caught.value.name, caught.value.task_id) == (NAME, None)
         assert 0 < caught.value.expires_in <= 5
         assert caught.value.held_by.startswith(f"{socket.gethostname()}:{os.getpid()}")
-        assert str(caught.value) == f"Lock {NAME!r} is held by {caught.value.held_by}"
 
-    def test_a_cooldown_is_named_in_the_log_and_in_the_error(self, app, caplog):
-        @app.task
-        @single_instance(key=NAME, at_least_for=60)
-        def work(): ...
-
-        work.apply()
-        second = work.apply()
-        [record] = logged(caplog, "skipped: task=", repr(NAME))
-        text = f"Task skipped: task={work.name}[{second.id}] name={NAME!r} cooldown="
-        assert re.fullmatch(re.escape(text) + r"([0-9]+s|1m 00s)", record.getMessage())
-        refused = single_instance(key=NAME, at_least_for=60, on_conflict="raise")(lambda: 1)
+    def test_a_cooldown_is_named_in_the_error(self):
+        single_instance(key=NAME, at_least_for=60)(lambda: 1)()
+        refused = single_instance(key=NAME, on_conflict="raise")(lambda: 1)
         with pytest.raises(AlreadyRunning, match=rf"^Lock {NAME!r} is in cooldown for ") as caught:
             refused()
         assert locks.force_release(NAME)
@@ -353,14 +258,13 @@ class TestConflict:
         def work(): ...
 
         app.conf.task_always_eager = True
-        for call in (work, work.run, work.apply, work.delay):
+        for call in (work, work.apply, work.delay):
             with pytest.raises(AlreadyRunning):
                 call().get()
 
-    @pytest.mark.parametrize("policy", ["retry", "wait"])
-    def test_a_call_from_inside_itself_neither_waits_nor_is_sent_again(self, app, policy):
+    def test_a_call_from_inside_itself_does_not_wait(self, app):
         @app.task
-        @single_instance(key=NAME, on_conflict=policy)
+        @single_instance(key=NAME, on_conflict="wait")
         def work(depth):
             return work(depth + 1)
 
@@ -371,7 +275,6 @@ class TestConflict:
         for conflicts, longest in enumerate([1, 2, 4, 8, 16, 32, 60, 60]):
             waits = [back_off(conflicts) for _ in range(50)]
             assert max(1, longest / 2) <= min(waits) <= max(waits) <= longest
-        assert back_off(100_000) <= MAX_BACK_OFF_SECONDS
 
 
 class TestEnd:
@@ -394,12 +297,11 @@ class TestEnd:
         record = logged(caplog, f"name={NAME!r}")[-1]
         assert (record.levelno, record.name) == (logging.ERROR, "django_redislock")
 
-    def test_a_server_that_became_unreachable_is_a_warning_in_the_log(self, settings, caplog):
+    def test_the_outcome_stands_if_the_server_becomes_unreachable(self, alias_on, caplog):
         with EmbeddedServer() as server:
-            own = settings.CACHES["default"] | {"LOCATION": server.url}
-            settings.CACHES = {**settings.CACHES, "default": own}
+            alias_on(server.url)
 
-            @single_instance(key=NAME)
+            @single_instance(key=NAME, using="own")
             def work():
                 server.stop()
                 return "done"

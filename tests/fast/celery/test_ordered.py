@@ -97,6 +97,21 @@ def test_max_queued_refuses_one_more(app, name):
         assert outcome.outcome == "refused"
 
 
+def test_a_limit_is_the_number_of_messages_with_the_broker(app, name):
+    task = make_task(app, name, limit=2, **ORDERED)
+    ids = [task.delay().id for _ in range(4)]
+    first, second = delivered(app)
+    assert ids_of([first, second]) == ids[:2]
+    end(app, task, second)
+    [third] = delivered(app)
+    assert third.headers["id"] == ids[2]
+    for message in (first, third):
+        end(app, task, message)
+    [last] = delivered(app)
+    end(app, task, last)
+    assert held_by(name) == {}
+
+
 def test_a_task_can_send_its_own_next_run(app, name):
     task = make_task(app, name, body=lambda: task.delay().id, **ORDERED)
     first = task.delay()
@@ -118,18 +133,6 @@ def test_a_task_that_has_ended_keeps_no_other_waiting(app, name, is_full):
     assert message.headers["id"] == results[1].id
     assert held_by(name) == {name: results[1].id}
     assert end(app, task, message) == "ran"
-
-
-def test_a_sender_looks_at_a_queue_once_in_a_while(app, name, moving_clock):
-    task = make_task(app, name, **ORDERED)
-    results = [task.delay(), task.delay()]
-    delivered(app)
-    app.backend.store_result(results[0].id, None, "FAILURE")
-    task.delay()
-    assert delivered(app) == []
-    moving_clock.pass_time(1)
-    task.delay()
-    assert ids_of(delivered(app)) == [results[1].id]
 
 
 def test_the_same_id_is_not_sent_twice(app, name):
@@ -155,11 +158,10 @@ def test_a_message_that_cannot_be_sent_leaves_nothing(app, name, monkeypatch):
     assert ids_of(delivered(app)) == [result.id]
 
 
-@pytest.mark.parametrize("call", ["__call__", "delay"])
-def test_where_there_is_no_broker_a_conflict_raises(eager, name, call):
+def test_where_there_is_no_broker_a_conflict_raises(eager, name):
     task = make_task(eager, name, **ORDERED)
     with locks.lock(name), pytest.raises(AlreadyRunning):
-        getattr(task, call)()
+        task.delay()
     assert held_by(name) == {}
     assert task() == "ran"
 
@@ -172,17 +174,6 @@ def test_a_message_without_a_queue_lock_joins_the_queue(app, name):
         assert [each.holder.task_id for each in locks.queue(name)] == ["own"]
     send_due(app, locks)
     assert ids_of(delivered(app)) == ["own"]
-
-
-def test_a_second_copy_of_a_message_that_has_succeeded_is_ignored(app, name):
-    ran = []
-    task = make_task(app, name, body=lambda: ran.append(1), **ORDERED)
-    task.delay()
-    [message] = delivered(app)
-    for _ in range(2):
-        end(app, task, message)
-    assert ran == [1]
-    assert held_by(name) == {}
 
 
 def test_a_second_copy_that_meets_the_lock_of_the_next_message_is_ignored_later(app, name):

@@ -1,7 +1,6 @@
 """Mistakes that are reported: wrong arguments, and tasks that lose work."""
 
 import pytest
-from celery import signature
 from celery.exceptions import Retry
 
 from django_redislock import single_instance
@@ -23,13 +22,6 @@ def test_wrong_arguments_are_refused_while_a_duplicate_is_queued(app, name, sent
     assert len(sent) == 1
 
 
-def test_a_task_that_its_own_lock_refuses_is_reported_once(app, name, caplog):
-    task = make_task(app, name, body=lambda: [task.delay().id for _ in range(2)])
-    assert run_message(app, task, headers={QUEUE_LOCK: name}) == ["own", "own"]
-    [text] = [text for text in caplog.messages if "its own lock" in text]
-    assert f"task=tests.{name}" in text
-
-
 def other_task(app, name, **options):
     @single_instance(key=name, **options)
     @app.task(name=f"tests.{name}.other")
@@ -40,14 +32,10 @@ def other_task(app, name, **options):
 
 
 @pytest.mark.parametrize("on_conflict", ["skip", "replace"])
-@pytest.mark.parametrize("needed", [{}, {"task_id": "chosen"}, {"link": signature("tests.next")}])
-def test_another_task_with_the_same_lock_is_no_duplicate(
-    app, name, sent, signals, on_conflict, needed
-):
+def test_another_task_with_the_same_lock_is_no_duplicate(app, name, sent, signals, on_conflict):
     charge = make_task(app, name)
     refund = other_task(app, name, mode="until_executed", on_conflict=on_conflict)
-    queued = charge.delay()
-    refunded = refund.apply_async(**needed)
+    queued, refunded = charge.delay(), refund.delay()
     assert "skipped" not in outcomes(name, refunded.id)
     assert refunded.id != queued.id
     assert (held_by(name), signals) == ({name: queued.id}, [])
@@ -58,32 +46,22 @@ def test_another_task_with_the_same_lock_is_no_duplicate(
     assert held_by(name) == {}
 
 
-@pytest.mark.parametrize("options", [{}, {"limit": 1}])
 def test_only_a_duplicate_is_recorded_as_skipped_and_another_task_runs_later(
-    app, name, sent, signals, options
+    app, name, sent, signals
 ):
     def body():
         elsewhere(lambda: run_message(app, refund, task_id="refund"))
         elsewhere(lambda: run_message(app, task, task_id="duplicate"))
         elsewhere(lambda: run_message(app, task, task_id="running", retries=1))
 
-    refund = other_task(app, name, **options)
-    task = make_task(app, name, "while_executing", body=body, **options)
+    refund = other_task(app, name)
+    task = make_task(app, name, "while_executing", body=body)
     run_message(app, task, task_id="running")
     assert [each["id"] for each in sent] == ["refund", "running"]
     assert outcomes(name, "refund") == ["refused"]
     assert outcomes(name, "duplicate") == ["skipped"]
     assert "skipped" not in outcomes(name, "running")
     assert signals == [("skipped", "duplicate", "running")]
-
-
-def test_a_call_that_another_task_makes_skip_is_reported_once(app, name, caplog):
-    refund = other_task(app, name)
-    charge = make_task(app, name, body=lambda: elsewhere(lambda: refund.apply().get()))
-    for _ in range(2):
-        assert run_message(app, charge) is None
-    [text] = [text for text in caplog.messages if "because of another task" in text]
-    assert f"task=tests.{name}.other other=tests.{name}" in text
 
 
 def test_a_queue_lock_is_released_although_its_name_cannot_be_made_any_more(app, name, sent):
@@ -105,17 +83,9 @@ def test_calls_that_lose_work_are_reported_by_the_system_check(app):
     @single_instance
     def for_all(account, *, full=False): ...
 
-    @app.task(bind=True)
-    @single_instance
-    def without_arguments(self, full=False): ...
-
     @app.task
     @single_instance(key="for-all")
     def on_purpose(account): ...
-
-    @app.task
-    @single_instance(on_conflict="retry")
-    def one_after_the_other(account): ...
 
     [message] = [each for each in check_names() if f"{__name__}.test_calls_that" in each.msg]
     assert message.id == "redislock.W006"

@@ -86,11 +86,9 @@ def test_a_direct_call_takes_the_queue_lock_over(account, hold) -> None:
 def test_a_conflict_can_be_simulated(account) -> None:
     with conflict(tasks.queued, account) as other, assert_skipped(tasks.queued):
         assert tasks.queued.enqueue(account).id == other.task_id
-    with conflict(sample.sync, account) as other, assert_skipped(sample.sync):
-        assert other.task_id in str(sample.sync.enqueue(account).return_value)
 
 
-def test_nothing_is_enqueued_or_runs_if_redis_is_unreachable(settings) -> None:
+def test_nothing_is_enqueued_if_redis_is_unreachable(settings) -> None:
     away = {"BACKEND": settings.CACHES["default"]["BACKEND"], "LOCATION": "redis://127.0.0.1:1/0"}
     settings.CACHES = {**settings.CACHES, "away": away}
     queued = single_instance(mode="until_executed", using="away")(
@@ -100,8 +98,6 @@ def test_nothing_is_enqueued_or_runs_if_redis_is_unreachable(settings) -> None:
     with pytest.raises(ConnectionError):
         queued.enqueue()
     assert len(queued.get_backend().results) == before
-    (error,) = single_instance(using="away")(task(sample.work)).enqueue().errors
-    assert error.exception_class is ConnectionError
 
 
 def test_the_queue_lock_lasts_until_the_task_is_due(account) -> None:
@@ -125,11 +121,15 @@ def test_the_queue_lock_is_short_until_the_commit(account) -> None:
     assert tasks.queued.enqueue(account).id == first.id
 
 
-def test_the_queue_lock_of_a_task_that_failed_before_its_start_is_released(account) -> None:
+def test_after_a_task_that_failed_before_its_start_the_next_one_is_enqueued(account) -> None:
     result = tasks.strict.enqueue(account)
     failed = replace(result, status=TaskResultStatus.FAILED)
     task_finished.send(type(tasks.strict.get_backend()), task_result=failed)
     assert locks.get(f"queued:{account}") is None
+    first = tasks.queued.enqueue(account)
+    [stored] = [each for each in tasks.queued.get_backend().results if each.id == first.id]
+    object.__setattr__(stored, "status", TaskResultStatus.FAILED)  # without a signal
+    assert tasks.queued.enqueue(account).id != first.id
 
 
 def test_a_task_that_runs_at_once_takes_its_queue_lock_over(account) -> None:
@@ -156,26 +156,12 @@ def test_the_queue_lock_is_released_and_a_cooldown_begins_when_the_task_starts(a
     assert 25 < lease(account) <= 30
 
 
-@pytest.mark.parametrize(
-    "name", ["until_executed", "async_until_executed", "until_executing", "throttled"]
-)
-def test_a_task_without_a_queue_lock_meets_the_queued_one(account, name) -> None:
-    queued = tasks.queued.enqueue(account)
-    other_backend = getattr(tasks, name).using(backend="default")
-    assert queued.id in str(other_backend.enqueue(account).return_value)
-
-
 def test_a_backend_with_queue_locks_runs_other_tasks_too_and_one_without_is_refused() -> None:
     other = sample.takes_a_lock.using(backend="single")
     for result in (other.enqueue(), asyncio.run(other.aenqueue())):
         assert result.return_value == [other.module_path, result.id]
     expected = "must be 'django_redislock.tasks.SingleInstanceBackend', around django.tasks"
-    for mode in ("until_executing", "until_executed"):
-        with pytest.raises(ImproperlyConfigured, match=expected):
-            single_instance(mode=mode)(sample.takes_a_lock)
-
-
-@pytest.mark.parametrize("options", [{}, {"BACKEND": "nowhere.Backend"}])
-def test_a_backend_that_cannot_be_wrapped_is_refused(options) -> None:
+    with pytest.raises(ImproperlyConfigured, match=expected):
+        single_instance(mode="until_executed")(sample.takes_a_lock)
     with pytest.raises(ImproperlyConfigured, match=r"TASKS\['x'\]\['OPTIONS'\]\['BACKEND'\]"):
-        SingleInstanceBackend("x", {"OPTIONS": options})
+        SingleInstanceBackend("x", {"OPTIONS": {"BACKEND": "nowhere.Backend"}})

@@ -1,9 +1,8 @@
 """A process that stands for leader. It appends what it does to a file, with the time.
 
-python -m tests.full.leaders.standing FILE LEASE sync|async
+python -m tests.full.leaders.standing FILE LEASE
 """
 
-import asyncio
 import os
 import sys
 import time
@@ -13,7 +12,7 @@ import django
 PACE_SECONDS = 0.02
 
 
-def main(file: str, lease: float, mode: str) -> None:
+def main(file: str, lease: float) -> None:
     django.setup()
     from django_redislock import locks
 
@@ -23,25 +22,12 @@ def main(file: str, lease: float, mode: str) -> None:
         # One write, because several processes append to the file.
         os.write(out, f"{time.monotonic()} {os.getpid()} {token} {word}\n".encode())
 
-    def lead() -> None:
-        for term in locks.leader("poller", timeout=lease):
-            note("begin", term.fence_token)
-            while not term.lost:
-                note("work", term.fence_token)
-                term.wait(PACE_SECONDS)
-
-    async def alead() -> None:
-        async for term in locks.aleader("poller", timeout=lease):
-            note("begin", term.fence_token)
-            while not term.lost:
-                note("work", term.fence_token)
-                await term.wait(PACE_SECONDS)
-
-    if mode == "sync":
-        lead()
-    else:
-        asyncio.run(alead())
+    for term in locks.leader("poller", timeout=lease):
+        note("begin", term.fence_token)
+        while not term.lost:
+            note("work", term.fence_token)
+            term.wait(PACE_SECONDS)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], float(sys.argv[2]), sys.argv[3])
+    main(sys.argv[1], float(sys.argv[2]))

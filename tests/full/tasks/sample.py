@@ -3,9 +3,7 @@
 from django.tasks import task
 
 from django_redislock import single_instance
-from tests.celery_app import note, notes, wait_for_go
-
-from .newer import newer  # noqa: F401  a worker of an older release does not import this module
+from tests.celery_app import note, notes
 
 
 def work(run: str) -> str:
@@ -15,18 +13,6 @@ def work(run: str) -> str:
         client.blpop([f"{run}:never"], 0.1)
     note(run, "end")
     return "ran"
-
-
-@task
-@single_instance(key="tasks:{run}", timeout=5)
-def skip(run):
-    return work(run)
-
-
-@task
-@single_instance(key="tasks:{run}", timeout=5, on_conflict="wait")
-def wait(run):
-    return work(run)
 
 
 @task
@@ -40,12 +26,6 @@ async def async_wait(run):
 def rq_wait(run):
     """Its class is the one of the framework's backport."""
     return work(run)
-
-
-@task
-@single_instance(key="tasks:{run}", timeout=5, on_lost="abort")
-def aborted(run):
-    wait_for_go(run, "begin")
 
 
 @single_instance(mode="until_executed", key="tasks:{run}", timeout=5)

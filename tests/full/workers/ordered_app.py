@@ -38,14 +38,12 @@ def ordered(name, body, task_options=None, **options):
     )(made)
 
 
-def number_it(self: Task, run: str, customer: str, number: int, seconds: float = 0) -> int:
+def number_it(self: Task, run: str, customer: str, number: int) -> int:
     """Note the begin and the end of the task, and whether another one overlaps."""
     inside = f"{run}:inside:{customer}"
     with notes() as client:
         running = client.incr(inside)
         note(run, "begin", customer, number, running)
-        if seconds:
-            client.blpop([f"{run}:never"], seconds)
         client.decr(inside)
         note(run, "end", customer, number)
     return number
@@ -86,7 +84,6 @@ def shaken(self: Task, run: str, customer: str, number: int) -> int:
 
 
 numbered = ordered("numbered", number_it)
-two = ordered("two", number_it, limit=2)
 waiting = ordered("waiting", wait)
 killed = ordered("killed", shaken, {"acks_late": True, "reject_on_worker_lost": True})
 retried = ordered("retried", retry_once)

@@ -22,7 +22,7 @@ from .rabbitmq import rabbitmq
 
 pytestmark = [pytest.mark.celery, pytest.mark.timeout(3600)]
 
-SECONDS = float(os.environ.get("TESTS_ORDERED_SECONDS", "20"))
+SECONDS = float(os.environ.get("TESTS_ORDERED_SECONDS", "10"))
 
 WITHIN = 90
 """Seconds until everything that was sent has run. RabbitMQ and Celery need some to start again."""

@@ -46,32 +46,14 @@ def worker(pool, tmp_path_factory):
             yield worker
 
 
-def ids_that_ran_one_after_the_other(notes: list[str]) -> list[str]:
-    """Check that each execution ended before the next began, and return their ids."""
-    moments = [text.split() for text in notes if text.startswith(("begin", "end"))]
-    begins, ends = moments[::2], moments[1::2]
-    assert [word for word, _ in moments] == ["begin", "end"] * len(ends), notes
-    assert [task_id for _, task_id in begins] == [task_id for _, task_id in ends], notes
-    return [task_id for _, task_id in begins]
-
-
-def test_of_many_sends_no_two_run_at_once(worker, run):
-    results = [worker.send(tasks.alone, run.id) for _ in range(SENT)]
-    for result in results:
-        outcome(result)
-    ran = ids_that_ran_one_after_the_other(run.notes())
-    skipped = [text.split()[1] for text in run.notes("skipped")]
-    assert ran
-    assert sorted(ran + skipped) == sorted(result.id for result in results)
-    assert freed(f"pool:{run.id}")
-
-
-@pytest.mark.parametrize("task", [tasks.waiting, tasks.patient], ids=["wait", "retry"])
-def test_all_tasks_that_wait_or_retry_run_one_after_the_other(worker, run, task):
-    results = [worker.send(task, run.id) for _ in range(SENT)]
+def test_tasks_that_wait_run_one_after_the_other(worker, run):
+    results = [worker.send(tasks.waiting, run.id) for _ in range(SENT)]
     assert {outcome(result) for result in results} == {"ran"}
-    ran = ids_that_ran_one_after_the_other(run.notes())
-    assert sorted(ran) == sorted(result.id for result in results)
+    moments = [text.split() for text in run.notes()]
+    assert [word for word, _ in moments] == ["begin", "end"] * SENT
+    begins, ends = ([task_id for _, task_id in moments[each::2]] for each in (0, 1))
+    assert begins == ends
+    assert sorted(begins) == sorted(result.id for result in results)
     assert freed(f"pool:{run.id}")
 
 
@@ -109,8 +91,7 @@ def logged(worker, *texts):
     return [line for line in lines if all(text in line for text in texts)]
 
 
-def test_a_task_that_is_revoked_while_it_waits_releases_its_queue_lock(worker, run, other_run):
-    assert outcome(worker.send(tasks.alone, other_run.id)) == "ran"
+def test_a_task_that_is_revoked_while_it_waits_releases_its_queue_lock(worker, run):
     result = worker.send(queued["until_executed"], run.id, countdown=60)
     wait_until(lambda: logged(worker, result.id, "received"))
     assert locks.get(f"queued:{run.id}").holder.task_id == result.id
