@@ -5,9 +5,8 @@
 #   make test                    the fast tests: a few minutes, no optional program needed
 #   make test ARGS="-k renewal"  some of them
 #   make test-all                all tests: real workers, browser, topologies, terminals, docs samples
-#   make faults                  the fault scenarios; at most 20 minutes
+#   make faults                  the fault scenarios; at most 15 minutes
 #   make spec                    check the models of the protocol with SPIN; at most 3 minutes
-#   make soak                    all faults at once for 10 minutes; no resource may grow
 #   make mutants                 plant faults into the Python code; the fast tests find each of them
 #   make coverage                the lines and branches that the fast tests run
 #   make lint                    ruff
@@ -45,7 +44,7 @@ CORE := $(CORE),django_redislock/validators.py
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 TOO_OLD := Python 3.11 or newer is needed; name one, as in: make test PYTHON=python3.13
 
-.PHONY: demo gallery test test-all mutants spec faults soak clients screenshots messages coverage lint format types docs wheel release peers bench scale waiters clean
+.PHONY: demo gallery test test-all mutants spec faults clients screenshots messages coverage lint format types docs wheel release peers bench scale waiters clean
 
 demo: $(VENV)/.test.installed
 	$(BIN)/python -m testproject.demo
@@ -67,9 +66,6 @@ spec:
 
 faults: $(VENV)/.test.installed
 	$(BIN)/python -m tests.faults $(if $(ARGS),$(ARGS),--write docs/evidence/results/faults.md)
-
-soak: $(VENV)/.test.installed
-	$(BIN)/python -m tests.faults.soak $(if $(ARGS),$(ARGS),--minutes 10 --write docs/evidence/results/faults.md)
 
 clients: $(VENV)/.test.installed
 	$(BIN)/python -m tests.full.topologies.clients $(ARGS)

@@ -1,13 +1,12 @@
 """Fault injection: real servers, processes and faults, and a history that a checker reads.
 
-    python -m tests.faults                     all scenarios, 20 minutes at most
+    python -m tests.faults                     all scenarios, 15 minutes at most
     python -m tests.faults --short             fewer runs, as in CI
     python -m tests.faults --only 1 --seed 7 --run 3 --keep
-    python -m tests.faults --make redis-6.2     all servers of that make
 
-A scenario runs in a `Setting` (`scenario`) with servers, proxies and a `Crew` (`crew`) that forks
-clients (`client`). Clients log their actions as `events`, and the harness logs the faults. At the
-end the `checker` reads the events, and the result becomes a row of the `table`.
+A scenario runs in a `Setting` (`scenario`) with servers, proxies and clients (`client`), which a
+`Crew` (`crew`) forks. Clients log their actions as `events`, and the harness logs the faults. At
+the end the `checker` reads the events, and the result becomes a row of the `table`.
 
 How to write a scenario
 -----------------------
@@ -16,17 +15,17 @@ A scenario is a function in a file of `scenarios/`. Use `scenarios/killed.py` as
 
     @scenario(1, "SIGKILL of the holder", runs=300, short=16, operations=2, free_within=3.5)
     def holder(setting):
-        node, crew = setting.node(), setting.crew()
+        node = setting.node()
 
         def body(run):
-            client = run.client(crew, "first", node.url)
+            [client] = run.clients(node, "first")
             client.ask("acquire", lock=run.lock, timeout=1)
             run.moment(0.2)
             client.kill()
 
         setting.each(body, lanes=8)
 
-- Start slow resources (servers, the crew) once. `setting.use` enters any other context manager.
+- Start slow resources once. `setting.use` enters any other context manager.
   The seed chooses the make of `setting.node`. At the end, the node must have no connection left,
   and no key of the package except the index and the history.
 - `setting.each` runs `body` for each run, with several runs at a time (`lanes`). Take all random
@@ -34,12 +33,12 @@ A scenario is a function in a file of `scenarios/`. Use `scenarios/killed.py` as
   (`client.wait_for`, `wait_until`). An error in a run fails the row.
 - `client.ask("acquire", lock=…, timeout=…)` waits for the answer; `client.start` does not. A
   client can run any function of `client.py`, and your own functions by path
-  (``"tests.faults.scenarios.replies:use"``). The client is the first argument.
+  (``"tests.faults.test_planted:plant"``). The client is the first argument.
 - `client.kill()`, `stop()` and `resume()` log themselves. Log any other fault with
   `run.fault("cut")` after it was really injected: a row with too few faults or operations fails.
 - `Shared(nodes)` lends each run its own node, for scenarios that break the server.
-- Log `run.free()` when a lock becomes free for its waiters, `run.log.write("taken", lock=…)` when
-  the holder loses it, and ``"away"`` and ``"back"`` while the server is unreachable.
+- Log `run.free()` when a lock becomes free for its waiters, and ``"away"`` and ``"back"`` while
+  the server is unreachable.
 - Set `may_fail=(EXCLUSION,)` if the docs do not promise it. Add other measurements to
   `setting.notes`.
 - Several scenarios with different titles can have the same number. Each is a row.

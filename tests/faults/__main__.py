@@ -11,12 +11,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.servers import MAKES
 from tests.stolen import Stolen, wait_for_calm
 
 if TYPE_CHECKING:
     from .scenario import Scenario
     from .table import Row
+
+LANES = 2  # scenarios at a time
 
 MAX_TRIES = 3  # for a scenario that fails on a busy machine
 
@@ -36,7 +37,7 @@ def main() -> int:
     print(f"seed {options.seed}", flush=True)
     began = time.monotonic()
     chosen = [each for each in scenarios.ALL if not options.only or each.number in options.only]
-    with ThreadPoolExecutor(options.jobs) as pool:
+    with ThreadPoolExecutor(LANES) as pool:
         rows = [*pool.map(partial(run_scenario, options=options), chosen)]
     circumstances = _circumstances(options, time.monotonic() - began)
     text = f"{table.table_of(rows)}\n\n{circumstances}"
@@ -58,8 +59,7 @@ def run_scenario(scenario: "Scenario", options: argparse.Namespace) -> "Row":
 
     for tries_left in reversed(range(MAX_TRIES)):
         began, stolen = time.monotonic(), Stolen()
-        about = {"seed": options.seed, "short": options.short, "make": options.make}
-        setting = Setting(scenario, only=options.run, **about)
+        setting = Setting(scenario, seed=options.seed, short=options.short, only=options.run)
         keep = False
         try:
             row = setting.row()
@@ -93,7 +93,7 @@ def _circumstances(options: argparse.Namespace, seconds: float) -> str:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.faults", description=__doc__)
     add = parser.add_argument
-    add("--short", action="store_true", help="fewer runs, in about three minutes")
+    add("--short", action="store_true", help="fewer runs, in less than two minutes")
     add(
         "--only",
         type=lambda text: [*map(int, text.split(","))],
@@ -102,8 +102,6 @@ def _options() -> argparse.Namespace:
     )
     add("--seed", type=int, default=random.randrange(1_000_000), help="seed of all random choices")
     add("--run", type=int, metavar="N", help="run only this run of each scenario")
-    add("--make", choices=MAKES, help="make of all servers that the seed would choose")
-    add("--jobs", type=int, default=2, metavar="N", help="number of scenarios at a time")
     add(
         "--delay",
         type=float,
@@ -114,7 +112,7 @@ def _options() -> argparse.Namespace:
     add("--keep", action="store_true", help="keep the history of a scenario that fails")
     add("--write", type=Path, metavar="PAGE", help="write the table into this page")
     options = parser.parse_args()
-    if options.write and (options.short or options.only or options.run or options.make):
+    if options.write and (options.short or options.only or options.run):
         parser.error("--write needs all runs of all scenarios")
     return options
 

@@ -3,8 +3,8 @@
 A **belief** is the period in which a client may act on a lock. It starts when the client learns
 that it holds the lock. It ends with the first of these: the client begins to release the lock,
 learns that the lock is lost, its lease expires on its own clock (`lock.lost` becomes true), or it
-dies. Beliefs that exceed the capacity of a lock at the same time are an **overlap**. The `judge`
-says what the clients did, whatever they believed.
+dies. Two beliefs at the same time are an **overlap**. The `judge` says what the clients did,
+whatever they believed.
 
 The order of holders follows from the times at which clients acquired the lock, not from their
 fencing tokens, which may be wrong. If a client learns of its acquisition while its lease lasts,
@@ -40,8 +40,6 @@ class Hold:
     lock: str
     token: Any
     fence: int
-    weight: int
-    capacity: int
     asked: float
     began: float  # when the client learned of it
     queued: float | None = None  # when it was certainly queued, if it had to wait
@@ -53,7 +51,6 @@ class Hold:
     released: float | None = None  # when the release had certainly ended
     lost: float | None = None  # when the client first learned that the lock is lost or not owned
     lost_after: float = 0.0  # seconds from the lease's deadline at that time to `lost`
-    taken_before: bool = False  # whether it may have been taken before its client learned of it
 
     @property
     def until(self) -> float:
@@ -73,11 +70,6 @@ class Hold:
         """Whether the hold had ended before its client learned of it. Its begin at the server is
         then unknown."""
         return self.until <= self.began
-
-    @property
-    def is_known(self) -> bool:
-        """Whether the server certainly had the hold when its client learned of it."""
-        return not self.is_empty and not self.taken_before
 
     def __str__(self) -> str:
         return f"{self.who} ({self.fence}; {self.began:.4f} to {self.until:.4f})"
@@ -99,8 +91,6 @@ class Findings:
     faults: list[Event]
     errors: list[Event]
     until_free: list[float]  # seconds from each fault of a holder to the next holder
-    # Seconds from the beginning of a release until a queued waiter knew that it held the lock.
-    handovers: list[float]
     # Seconds from the end of a lease until its holder learned of the loss; negative if it learned
     # of it before. Without holders that were paused, were releasing, or never believed.
     reported_after: list[float]
@@ -109,7 +99,6 @@ class Findings:
     overtakings: list[str] = field(default_factory=list)
     not_owned: list[str] = field(default_factory=list)
     phantoms: list[str] = field(default_factory=list)
-    doubles: list[str] = field(default_factory=list)
     leftovers: list[str] = field(default_factory=list)
 
 
@@ -122,11 +111,9 @@ def check(events: Sequence[Event], *, exclusive: bool = True) -> Findings:
         faults=history.of(*FAULTS),
         errors=history.of("error"),
         until_free=list(times_until_free(history)),
-        handovers=list(handovers(history)),
         reported_after=list(times_until_reported(history)),
         not_owned=list(false_not_owned(history)),
         phantoms=list(phantoms(history)),
-        doubles=list(map(str, history.of("double"))),
         leftovers=list(map(str, history.of("left"))),
     )
     for holds in history.by_lock.values():
@@ -145,7 +132,7 @@ def overlaps(holds: Iterable[Hold]) -> Iterator[str]:
         if hold.until <= hold.began:
             continue
         believing = [each for each in believing if each.until > hold.began]
-        if sum(each.weight for each in believing) + hold.weight > hold.capacity:
+        if believing:
             yield f"{hold.lock}: {hold} while {', '.join(map(str, believing))}"
         believing.append(hold)
 
@@ -159,9 +146,8 @@ def fences_that_did_not_grow(holds: Sequence[Hold], history: "History") -> Itera
         place = bisect(by_began, after.asked, key=BEGAN)
         if place and greatest[place - 1].fence >= after.fence:
             yield f"{after.lock}: {after} after {greatest[place - 1]}"
-    for before, after in pairwise(hold for hold in by_began if hold.is_known):
-        alone = history.exclusive and before.weight + after.weight > after.capacity
-        if alone and after.asked <= before.began and after.fence <= before.fence:
+    for before, after in pairwise(hold for hold in by_began if not hold.is_empty):
+        if history.exclusive and after.asked <= before.began and after.fence <= before.fence:
             yield f"{after.lock}: {after} after {before}"
 
 
@@ -179,41 +165,21 @@ def overtakings(holds: Sequence[Hold], history: "History") -> Iterator[str]:
 
 
 def false_not_owned(history: "History") -> Iterator[str]:
-    """Find holders that learned of a loss although the lock was not taken."""
+    """Find holders that learned of a loss before the end of their lease."""
     for hold in history.holds:
-        if hold.lost is None or hold.lost_after >= 0:
-            continue
-        taken = (
-            hold.asked <= each["t"] and each.get("since", each["t"]) <= hold.lost
-            for each in history.of("taken")
-            if each.get("lock") in (None, hold.lock)
-        )
-        if not any(taken):
+        if hold.lost is not None and hold.lost_after < 0:
             yield f"{hold.lock}: {hold} reported as lost at {hold.lost:.4f}"
 
 
 def phantoms(history: "History") -> Iterator[str]:
     """Find locks that are held by no client. A client that died while it waited may have been
     granted the lock once without knowing it."""
-    yield from map(str, history.of("phantom"))
     died = Counter(wait.lock for wait in history.waits if wait.died)
     for event in history.of("stands"):
         lock = event["lock"]
         known = {hold.token for hold in history.by_lock[lock] if hold.released is None}
         if len({*event["tokens"]} - known) > died[lock]:
             yield str(event)
-
-
-def handovers(history: "History") -> Iterator[float]:
-    for holds in history.by_lock.values():
-        for hold in holds:
-            place = bisect(holds, hold.ended, key=BEGAN)
-            if hold.released is None or hold.lost is not None or place == len(holds):
-                continue
-            after = holds[place]
-            alone = hold.weight + after.weight > hold.capacity
-            if alone and after.queued is not None and after.queued < hold.ended:
-                yield after.began - hold.ended
 
 
 def times_until_free(history: "History") -> Iterator[float]:
@@ -265,20 +231,12 @@ class History:
             if hold := by_token.get((event.get("lock"), event.get("token"))):
                 _note(hold, event)
         self.holds = list(by_token.values())
-        for event in self.of("taken"):
-            self._note_taken(event)
         self.holds.sort(key=BEGAN)
         self.by_lock = grouped(self.holds, attrgetter("lock"))
 
     def of(self, *whats: str) -> list[Event]:
         found = [event for what in whats for event in self._of.get(what, ())]
         return sorted(found, key=TIME) if len(whats) > 1 else found
-
-    def _note_taken(self, event: Event) -> None:
-        taken = Span(event.get("since", event["t"]), event["t"])
-        for hold in self.holds:
-            if event.get("lock") in (None, hold.lock):
-                hold.taken_before |= hold.asked <= taken.end and taken.begin <= hold.began
 
     def stopped_in(self, who: str, span: Span) -> bool:
         stops = spans(self._stopped.get(who, ()), "stopped", self.end, "t")
@@ -296,7 +254,7 @@ class History:
 
 
 def _holds(events: Iterable[Event], dead: float) -> Iterator[Hold]:
-    names = ("who", "lock", "token", "fence", "weight", "capacity", "asked")
+    names = ("who", "lock", "token", "fence", "asked")
     queued: float | None = None
     for event in events:
         match event["what"]:

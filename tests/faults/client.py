@@ -6,7 +6,7 @@ its own socket, on which it reads orders, one line of JSON each, and answers eac
 It exits when its socket is closed.
 
 An order names one of the functions below, or any other function by path
-(``"tests.faults.scenarios.replies:use"``). The function is called with the client and keyword
+(``"tests.faults.test_planted:plant"``). The function is called with the client and keyword
 arguments, and returns a value that JSON can represent. An exception is logged and becomes the
 answer.
 """
@@ -85,13 +85,6 @@ class Client:
             self._registers[lock] = Attempts(self.folder, lock)
         return self._registers[lock]
 
-    def move(self, folder: Path) -> None:
-        """Write the log and the registers to `folder` from now on."""
-        self.log.close()
-        self.folder, self.log = folder, Log(folder, self.who)
-        while self._registers:
-            self._registers.popitem()[1].close()
-
 
 def function_of(path: str) -> Any:
     module, _, name = path.rpartition(":")
@@ -134,16 +127,14 @@ async def aacquire(
     lock: str,
     how: dict[str, Any] | None = None,
     is_async: bool = True,
-    kind: str = "lock",
     **options: Any,
 ) -> bool:
-    """Acquire the lock, made by the manager's method `kind`, and return whether that succeeded.
-    `how` is passed to `acquire()`, and `options` to the lock."""
+    """Acquire the lock, and return whether that succeeded. `how` is passed to `acquire()`, and
+    `options` to the lock."""
     from django_redislock import locks
 
-    lock_object = getattr(locks, kind)(lock, **options)
-    room = {name: getattr(lock_object, name, 1) for name in ("weight", "capacity")}
-    client.log.write("want", lock=lock, **room)
+    lock_object = locks.lock(lock, **options)
+    client.log.write("want", lock=lock)
     asked = now()
     try:
         acquired = await do(lock_object, "acquire", is_async=is_async, **how or {})
@@ -154,7 +145,7 @@ async def aacquire(
         client.log.write("refused", lock=lock, asked=asked)
         return False
     client.held[lock] = lock_object
-    about = {"lock": lock, "fence": lock_object.fence_token, **room}
+    about = {"lock": lock, "fence": lock_object.fence_token}
     client.log.write("held", asked=asked, token=lock_object.token, **about)
     client.log.write("enter", **about)
     return True
@@ -222,16 +213,14 @@ async def once(
     lock: str,
     is_async: bool,
     work: tuple[float, float] = (0, 0.01),
-    writes: bool = True,
     **options: Any,
 ) -> None:
-    """Acquire, write, work, write and release. Shared holders check instead of writing."""
+    """Acquire, write, work, write and release."""
     if not await aacquire(client, lock, is_async=is_async, **options):
         return
-    use = write if writes else check
-    use(client, lock)
+    write(client, lock)
     await pause(client.random.uniform(*work), is_async)
-    use(client, lock)
+    write(client, lock)
     await arelease(client, lock, is_async)
 
 
@@ -290,8 +279,7 @@ def _import_all() -> None:
     import redis.asyncio  # noqa: F401
 
     import django_redislock.manager  # noqa: F401
-    import tests.faults.scenarios
-    import tests.faults.soak.mixing  # noqa: F401
+    import tests.faults.scenarios  # noqa: F401
 
 
 def _be_client(order: dict[str, Any], orders: socket.socket) -> None:

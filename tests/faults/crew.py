@@ -37,11 +37,11 @@ class Crew:
     """A process that has imported everything, and forks clients. It exits when the process that
     started it does."""
 
-    def __init__(self, *, module: str = "tests.faults.client", **environment: str) -> None:
+    def __init__(self, **environment: str) -> None:
         self._lock = threading.Lock()
         self._requests, theirs = socket.socketpair(type=socket.SOCK_SEQPACKET)
         self._process = subprocess.Popen(
-            [sys.executable, "-m", module, str(theirs.fileno())],
+            [sys.executable, "-m", "tests.faults.client", str(theirs.fileno())],
             cwd=ROOT,
             env=os.environ | {"DJANGO_SETTINGS_MODULE": "tests.settings"} | environment,
             pass_fds=[theirs.fileno()],

@@ -1,7 +1,6 @@
 """Orders with which a client uses a deployment of several servers, before it uses any lock."""
 
 from collections.abc import Sequence
-from typing import Any
 
 from django.test import override_settings
 
@@ -16,29 +15,15 @@ TIMEOUTS = {"socket_timeout": 1.5, "socket_connect_timeout": 0.5}
 """In seconds. Without them, a client waits indefinitely for a server that does not respond."""
 
 
-def by_sentinel(
-    client: Client,
-    name: str,
-    sentinels: Sequence[Address],
-    through: str = CORE,
-    ways: Sequence[tuple[Address, Address]] = (),
-) -> None:
-    """Read the master's address from Sentinels. `through` is the backend. `ways` maps addresses
-    from the Sentinels to the addresses by which this client reaches these servers."""
+def by_sentinel(client: Client, name: str, sentinels: Sequence[Address], through: str) -> None:
+    """Read the master's address from Sentinels. `through` is the backend."""
     from redis.sentinel import Sentinel
 
-    reached = {tuple(address): tuple(way) for address, way in ways}
     addresses = [tuple(each) for each in sentinels]
-
-    class WithWays(Sentinel):
-        def discover_master(self, service_name: str) -> Any:
-            address = super().discover_master(service_name)
-            return reached.get(address, address)
-
     of_core = TIMEOUTS | {
         "pool_class": "redis.sentinel.SentinelConnectionPool",
         "service_name": name,
-        "sentinel_manager": (WithWays if ways else Sentinel)(addresses, **TIMEOUTS),
+        "sentinel_manager": Sentinel(addresses, **TIMEOUTS),
     }
     of_django_redis = {
         "CLIENT_CLASS": "django_redis.client.SentinelClient",

@@ -6,15 +6,15 @@ are the same for all processes of a machine. An event that is logged later than 
 `at`. A line is written at once, with one system call, so a killed process leaves all its events.
 
 Events of a client
-    - ``want``, with `weight` and `capacity`: `acquire` begins
+    - ``want``: `acquire` begins
     - ``queued``: the client is certainly queued; ``refused``: it did not acquire the lock
-    - ``held``, with `token`, `fence`, `weight`, `capacity` and `asked`, the time of the `acquire`
+    - ``held``, with `token`, `fence` and `asked`, the time of the `acquire`
     - ``kept``, with `token`, `deadline` (the new end of the lease) and `sent` (the time of the
       request): the lease was set or renewed
     - ``checked``, with `token`: the client checked the lock, and held it at `t`
     - ``lost``, with `token`: the client learned of the loss
     - ``release``, with `token`: the release begins; ``released``: it has ended
-    - ``enter``, with `fence`, `weight` and `capacity`: its critical section begins
+    - ``enter``, with `fence`: its critical section begins
     - ``leave``, with `how`: the section ends, because its code releases the lock (``released``),
       or because it looked and saw that the lock is lost (``looked``)
     - ``error``, with `during`, `type`, `text`, and `token` if a release failed
@@ -26,16 +26,12 @@ Events of the harness
     - ``killed``, with `client` and `dead`, the time at which it was certainly dead; ``stopped``;
       ``resumed``; ``ended``, with the same fields: the client had to be killed at the end
     - ``fault``, with `kind`: any other fault
-    - ``taken``: the holder lost the lock, because the server lost its data; with `since`, this
-      happened between `since` and `t`
     - ``away``, ``back``: the server was unreachable in between
-    - ``behind``, with `locks`, `since`, `seconds` and `clients`: requests of these clients (if
-      empty, of all) from `since` until `t` reached the replicas `seconds` later at the earliest
     - ``free``: from now on a waiter can acquire the lock
     - ``stands``, with `tokens`: the holders on the server after all clients have ended
-    - ``phantom``, ``double``, ``left``: problems that were found at the end
+    - ``left``: keys or connections that were found at the end
 
-``taken``, ``away`` and ``back`` apply to all locks if they name none.
+``away`` and ``back`` apply to all locks if they name none.
 """
 
 import json

@@ -8,8 +8,8 @@ A **section** begins when `acquire` has returned to the client's code. It ends w
 begins to release, when it looks at the lock, sees the loss and stops, or when its process is dead.
 A process that is paused stays inside.
 
-- An **overlap**: a client entered while others were inside, more than fit in. If one of them was
-  paused while it was inside, the overlap is reported as that of a paused holder.
+- An **overlap**: a client entered while another one was inside. If one of them was paused then,
+  the overlap is reported as that of a paused holder.
 - A write is **stale** if a client that entered later has written before it.
 - A write is **refused in turn** if the register refused it, although no client had entered later.
 - A client **waits in vain** if it asks for a lock that nobody is inside of, for too long. After a
@@ -57,8 +57,6 @@ class Section:
     who: str
     lock: str
     fence: int
-    weight: int
-    capacity: int
     asked: float
     entered: float
     left: float = math.inf
@@ -81,8 +79,6 @@ class Ask(NamedTuple):
 
     who: str
     lock: str
-    weight: int
-    capacity: int
     begin: float
     end: float
 
@@ -149,7 +145,7 @@ def overlaps(sections: Iterable[Section], history: "History") -> Iterator[tuple[
         if section.left <= section.entered:
             continue
         inside = [each for each in inside if each.left > section.entered]
-        if sum(each.weight for each in inside) + section.weight > section.capacity:
+        if inside:
             others = ", ".join(map(str, inside))
             before = [(each.who, Span(each.entered, section.entered)) for each in inside]
             before.append((section.who, Span(section.asked, section.entered)))
@@ -199,24 +195,12 @@ def waits_in_vain(history: "History", within: float) -> Iterator[str]:
 
 
 def rooms(ask: Ask, history: "History") -> Iterator[float]:
-    """Yield the length of each period in which there was room for the client."""
-    taken = [(Span(each.entered, each.free), each.weight) for each in history.inside(ask)]
-    taken += [(span, ask.capacity) for span in history.away(ask.lock)]
-    steps = [(span.begin, weight) for span, weight in taken]
-    steps += [(span.end, -weight) for span, weight in taken]
-    used, free_since = 0, ask.begin
-    for at, change in [*sorted(steps), (ask.end, 0)]:
-        if at >= ask.end:
-            break
-        had_room = used + ask.weight <= ask.capacity
-        used += change
-        has_room = used + ask.weight <= ask.capacity
-        if had_room and not has_room:
-            yield at - free_since
-        elif has_room and not had_room:
-            free_since = max(at, ask.begin)
-    if used + ask.weight <= ask.capacity:
-        yield ask.end - free_since
+    """Yield the length of each period in which nobody was inside, and the server reachable."""
+    taken = [Span(each.entered, each.free) for each in history.inside(ask)]
+    free_since = ask.begin
+    for span in sorted([*taken, *history.away(ask.lock), Span(ask.end, ask.end)]):
+        yield min(span.begin, ask.end) - free_since
+        free_since = max(free_since, span.end)
 
 
 @dataclass(frozen=True)
@@ -266,9 +250,8 @@ class History:
                     if section and not section.how:  # its code has moved on
                         section.left = min(section.left, at)
                 case "enter":
-                    about = {name: event[name] for name in ("fence", "weight", "capacity")}
                     begun = asked["at"] if asked else at
-                    section = Section(who, lock, asked=begun, entered=at, **about)
+                    section = Section(who, lock, event["fence"], asked=begun, entered=at)
                     self.sections.append(section)
                     self._note_ask(asked, at)
                     asked = None
@@ -290,8 +273,7 @@ class History:
 
     def _note_ask(self, asked: Event | None, end: float) -> None:
         if asked:
-            room = asked["weight"], asked["capacity"]
-            self.asks.append(Ask(asked["who"], asked["lock"], *room, asked["at"], end))
+            self.asks.append(Ask(asked["who"], asked["lock"], asked["at"], end))
 
     def _end_open_sections(self) -> None:
         for section in self.sections:

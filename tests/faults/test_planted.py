@@ -2,17 +2,94 @@
 
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import dataclass, replace
+from hashlib import sha1
 
 import pytest
 
 from django_redislock.clock import now
+from django_redislock.engine import store
+from django_redislock.engine.lease import Lease
+from django_redislock.engine.renewer import Renewer
+from django_redislock.lua import Script
 from tests.tools import wait_until
 
 from .checker import Findings
 from .crew import Client
 from .judge import Verdict
-from .planted import NEVER_RENEWS
 from .scenario import Run, Scenario, Setting
+
+FAST_PATH = "if is_fast and "  # begins the fast path of the script that acquires
+
+
+@dataclass(frozen=True)
+class Planted:
+    """A text in some scripts, and its replacement."""
+
+    good: str
+    bad: str
+
+    general: bool = False
+    """Whether to disable the fast path for free locks, which would avoid the fault."""
+
+    def into(self, script: Script) -> Script:
+        source = script.source.replace(self.good, self.bad)
+        if self.general and source != script.source:
+            assert FAST_PATH in source or script.name != "acquire"
+            source = source.replace(FAST_PATH, "if false and ")
+        return replace(script, source=source, sha=sha1(source.encode()).hexdigest())  # noqa: S324
+
+
+SCRIPTS = {
+    "acquires although the lock is taken": Planted(
+        "local is_room = lock.used + request.weight <= capacity", "local is_room = true"
+    ),
+    "releases without comparing tokens": Planted(
+        "local key, queue, _, index, _, history = unpack(KEYS)",
+        """
+        local key, queue, _, index, _, history = unpack(KEYS)
+        for _, each in ipairs(redis.call('HKEYS', key)) do
+          token = string.match(each, '^h:(.*)$') or token
+        end""",
+    ),
+    "uses one fencing token for all holders": Planted(
+        "math.max(now_us, last_fence(lock.index) + 1)", "7", general=True
+    ),
+    "uses fencing tokens that shrink": Planted(
+        "math.max(now_us, last_fence(lock.index) + 1)",
+        "math.floor((9007199254740991 - now_us) / 10)",
+        general=True,
+    ),
+    "hands over to nobody": Planted("hand_over(lock)\nreturn 1", "return 1"),
+    "admits the last waiter first": Planted(
+        "'ZRANGE', lock.queue, 0, 0,", "'ZREVRANGE', lock.queue, 0, 0,"
+    ),
+    "leaves a key behind": Planted(
+        "record_end(history, name, kind or '', token, record, how, now_ms)",
+        "redis.call('SET', KEYS[5] .. name, 'forgotten')",
+    ),
+    "reports a valid release as not owned": Planted(
+        "hand_over(lock)\nreturn 1", "hand_over(lock)\nreturn 0"
+    ),
+}
+
+NEVER_RENEWS = "neither renews nor detects the loss"
+
+
+def plant(client: object, fault: str) -> int:
+    """Plant the fault, and return the number of places that were changed."""
+    if fault == NEVER_RENEWS:
+        Renewer._due_leases = lambda renewer, watched: []  # type: ignore[method-assign]
+        Lease.lost = False  # type: ignore[assignment,method-assign]
+        return 1
+    places = 0
+    for name in ("ACQUIRE", "RELEASE", "RENEW", "HEARTBEAT"):
+        script = getattr(store, name)
+        planted = SCRIPTS[fault].into(script)
+        places += planted.source != script.source
+        setattr(store, name, planted)
+    return places
+
 
 FOUND = {
     "": {"paused"},
@@ -40,20 +117,20 @@ FAULTS = [*FOUND]
 @pytest.fixture(scope="module")
 def found() -> Iterator[tuple[Findings, Verdict]]:
     scenario = Scenario(0, "planted faults", body, runs=len(FAULTS), short=len(FAULTS))
-    with closing(Setting(scenario, seed=1, short=True, make="valkey-9.1")) as setting:
+    with closing(Setting(scenario, seed=1, short=True)) as setting:
         yield setting.run_and_check()
         assert 1 not in setting.troubles, setting.troubles  # the run without a fault
 
 
 def body(setting: Setting) -> None:
     setting.settled_within = 5
-    node, crew = setting.node(), setting.crew()
+    node = setting.node("valkey-9.1")
 
     def one(run: Run) -> None:
-        clients = run.clients(crew, node, "a", "b", "c", "d")
+        clients = run.clients(node, "a", "b", "c", "d")
         fault = FAULTS[run.number - 1]
         for client in clients:
-            assert not fault or client.ask("tests.faults.planted:plant", fault=fault)
+            assert not fault or client.ask(f"{__name__}:plant", fault=fault)
         try:
             for step in (pause, hand_over, lose, die):
                 step(run, *clients)

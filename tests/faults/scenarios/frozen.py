@@ -16,11 +16,11 @@ LONG_LEASES = 1.0, 1.5  # long enough for the setup on a busy machine
 )
 def frozen(setting: Setting) -> None:
     """Three clients take turns. One is stopped at a random point, usually while it holds."""
-    node, crew = setting.node(), setting.crew()
+    node = setting.node()
 
     def body(run: Run) -> None:
         lease = run.random.uniform(*LEASES)
-        clients = take_turns(run, crew, node, lease)
+        clients = take_turns(run, node, lease)
         victim, *others = run.random.sample(clients, 3)
         if run.random.random() < 0.8:
             stopped = victim.catch("checked")
@@ -48,10 +48,10 @@ def frozen(setting: Setting) -> None:
 )
 def between_check_and_write(setting: Setting) -> None:
     """A client checks its lock, is stopped while the next holder writes, and then writes."""
-    node, crew = setting.node(), setting.crew()
+    node = setting.node()
 
     def body(run: Run) -> None:
-        late, other = run.clients(crew, node, "late", "other")
+        late, other = run.clients(node, "late", "other")
         late.ask("acquire", lock=run.lock, timeout=run.random.uniform(*LONG_LEASES))
         other.start("acquire", lock=run.lock)
         other.wait_for("queued")
@@ -74,12 +74,12 @@ def between_check_and_write(setting: Setting) -> None:
 )
 def paused(setting: Setting) -> None:
     """Three clients take turns while the server pauses for longer than the lease."""
-    nodes, crew = Shared(setting.node() for _ in range(4)), setting.crew()
+    nodes = Shared(setting.node() for _ in range(4))
 
     def body(run: Run) -> None:
         lease = run.random.uniform(*LEASES)
         with nodes.one() as node:
-            clients = take_turns(run, crew, node, lease, work=(0, lease))
+            clients = take_turns(run, node, lease, work=(0, lease))
             run.random.choice(clients).wait_for("held")
             run.moment(lease)
             with run.paused(node):
