@@ -9,7 +9,7 @@ import pytest
 from django_redislock import LockInfo, locks
 from django_redislock.advice import advice
 from django_redislock.lock_state import STATES, state_of, urgency
-from django_redislock.sentences import hold_text, release_steps, renewal_text
+from django_redislock.sentences import release_steps, renewal_text
 from django_redislock.snapshots import Holder, Holding
 
 NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
@@ -129,26 +129,6 @@ def test_each_state_has_a_case() -> None:
     assert {state for _, state, *_ in CASES.values()} == set(STATES)
 
 
-def test_a_hold_in_one_line() -> None:
-    stale = "a (fencing token 7, held by web-1:81 for 1m 00s; STALE, not renewed yet)"
-    assert hold_text("a", CASES["stale"][0]) == stale
-    task = "a (fencing token 7, queued by web-1:81, task shop.sync [id-1] for 5.0s; not renewed)"
-    assert hold_text("a", CASES["queued"][0]) == task
-    cooldown = "a (fencing token 7, released; in cooldown for 15s)"
-    assert hold_text("a", CASES["in cooldown"][0]) == cooldown
-
-
-@pytest.mark.parametrize(
-    ("name", "command"), [("renewed", "py-spy dump --pid 81"), ("stale", "ps -p 81")]
-)
-def test_a_process_that_may_be_gone_is_looked_for_and_a_living_one_is_looked_at(
-    name: str, command: str
-) -> None:
-    found = advice(lock(CASES[name][0]), str)
-    assert "on web-1:" in found.next_step
-    assert found.command == command
-
-
 @pytest.mark.parametrize(
     ("start", "text"), [("2020-01-01", "could have started at"), ("2099-01-01", "starts at")]
 )
@@ -166,12 +146,3 @@ def test_locks_that_need_a_look_come_first_and_then_the_longest_waits() -> None:
         replace(lock(hold), name=name, longest_wait=wait) for name, (hold, wait) in waits.items()
     ]
     assert [each.name for each in sorted(infos, key=urgency)] == ["c", "d", "b", "a"]
-
-
-def test_a_living_holder_is_spared() -> None:
-    assert state_of(lock(CASES["in cooldown"][0], CASES["renewed"][0])).code == "held"
-    info = lock(CASES["stale"][0], CASES["renewed"][0])
-    found = advice(info, str)
-    assert (found.level, found.head) == ("stale", "Some renewals are overdue.")
-    assert "1 of 2 holders" in found.reason
-    assert release_steps(locks, info)[-1].endswith("manage.py locks release --stale a")

@@ -81,13 +81,6 @@ class TestFitName:
     def test_texts_that_differ_have_different_names(self, one, other):
         assert (fit_name(one) == fit_name(other)) is (one == other)
 
-    @pytest.mark.parametrize("before", ["", "n", "no", "now"])
-    @pytest.mark.parametrize("letter", ["n", "é", "€", "\U0001f512"])
-    def test_a_long_text_keeps_its_beginning_and_has_a_name_of_its_own(self, before, letter):
-        name = fit_name(before + letter * 1000)
-        assert name.startswith(before + letter * 100)
-        assert fit_name(name) != name
-
 
 class TestTemplate:
     @pytest.mark.parametrize(
@@ -101,11 +94,6 @@ class TestTemplate:
     )
     def test_fields_are_filled_by_name(self, text, values, name):
         assert fill(text, *values) == name
-
-    def test_keyword_arguments_of_any_name_can_be_fields(self):
-        assert fill("{first}:{extra}:{args[0]}", 1, 2, of=anything, extra=3) == "1:3:2"
-        with pytest.raises(ValueError, match=r"name='\{extra\}' needs 'extra'"):
-            fill("{extra}", 1, of=anything)
 
     @pytest.mark.parametrize(
         "field", ["{acount_id}", "{}", "{0}", "{self}", "{account_id:{widht}}", "{.pk}"]
@@ -121,14 +109,6 @@ class TestTemplate:
     def test_text_that_cannot_be_a_name_is_refused(self, text):
         with pytest.raises((ValueError, TypeError), match="key must"):
             Template(text, REPORT, "key")
-
-    @pytest.mark.parametrize(
-        ("field", "value"),
-        [("{account_id.pk}", None), ("{account_id[id]}", {}), ("{account_id:d}", "x")],
-    )
-    def test_a_value_that_lacks_what_the_field_asks_is_a_value_error(self, field, value):
-        with pytest.raises(ValueError, match=r"name='.*' cannot be filled from this call"):
-            fill(field, value)
 
     @pytest.mark.parametrize("field", ["{account_id}", "{account_id!r}", "{account_id!s:>9}"])
     @pytest.mark.parametrize("value", [object(), [object()], Account(object()), fill])
