@@ -12,8 +12,6 @@
 #   make lint                    ruff
 #   make types                   mypy, the order of the layers, and the types that users see
 #   make docs                    build the documentation
-#   make clients                 locks with redis-py 5, 6, 7 and 8, with and without hiredis
-#   make clients ARGS=8          locks with redis-py 8
 #   make peers                   compare this package with others under faults
 #   make bench                   compare the speed of this package with others, also over networks
 #   make scale                   the load that one server carries, and three
@@ -44,7 +42,7 @@ CORE := $(CORE),django_redislock/validators.py
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 TOO_OLD := Python 3.11 or newer is needed; name one, as in: make test PYTHON=python3.13
 
-.PHONY: demo gallery test test-all mutants spec faults clients screenshots messages coverage lint format types docs wheel release peers bench scale waiters clean
+.PHONY: demo gallery test test-all mutants spec faults screenshots messages coverage lint format types docs wheel release peers bench scale waiters clean
 
 demo: $(VENV)/.test.installed
 	$(BIN)/python -m testproject.demo
@@ -66,9 +64,6 @@ spec:
 
 faults: $(VENV)/.test.installed
 	$(BIN)/python -m tests.faults $(if $(ARGS),$(ARGS),--write docs/evidence/results/faults.md)
-
-clients: $(VENV)/.test.installed
-	$(BIN)/python -m tests.full.topologies.clients $(ARGS)
 
 screenshots: $(VENV)/.test.installed
 	SCREENSHOTS=docs/images $(BIN)/python -m pytest tests/full/browser/test_screenshots.py -k pictures $(ARGS)

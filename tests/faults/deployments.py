@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from django.test import override_settings
 
-from tests.full.topologies import places
+from tests.full.topologies.topologies import cluster_client
 
 from .client import Client, use_caches
 from .crew import CORE, PREFIX, caches
@@ -40,4 +40,4 @@ def by_sentinel(client: Client, name: str, sentinels: Sequence[Address], through
 def by_cluster(client: Client, nodes: Sequence[Address]) -> None:
     """Use a Cluster, with a client that ``REDISLOCK_CLIENT`` makes."""
     use_caches(caches("redis://"))  # for the key prefix
-    override_settings(**places.cluster_client([*nodes], **TIMEOUTS)).enable()
+    override_settings(**cluster_client([*nodes], **TIMEOUTS)).enable()
