@@ -4,12 +4,11 @@ import pickle
 
 import pytest
 from asgiref.sync import async_to_sync
-from django.db import connections
 from django.db.migrations.writer import MigrationWriter
 
 from django_redislock import LockError, LockLost, LockNotOwnedError, StaleLock, locks
 from django_redislock.fencing import FenceField, fenced
-from tests.fencing.models import Account, Bistro, Owner, Parcel, Restaurant
+from tests.fencing.models import Account, Bistro, Owner, Restaurant
 from tests.fencing.tools import NEW, NOW, OLD, account, stored
 
 
@@ -118,22 +117,3 @@ def test_a_plain_save_leaves_the_fence_as_it_is(using):
     Account.objects.using(using).defer("fence").get(pk=row.pk).save()
 
     assert (stored(row).balance, stored(row).fence) == (0, NEW)
-
-
-def test_a_plain_insert_uses_0_or_the_given_fence(using):
-    rows = [Parcel(fence=NOW), Parcel()]
-    Parcel.objects.using(using).bulk_create(rows)
-    rows += [account(using, fence=NOW), Account.objects.using(using).create()]
-    assert [stored(row).fence for row in rows] == [NOW, 0, NOW, 0]
-
-
-def test_existing_rows_start_at_0(using):
-    row = Parcel.objects.using(using).create(weight=3, fence=NOW)
-    fence = Parcel._meta.get_field("fence")
-
-    with connections[using].schema_editor() as editor:
-        editor.remove_field(Parcel, fence)
-    with connections[using].schema_editor() as editor:
-        editor.add_field(Parcel, fence)
-
-    assert (stored(row).weight, stored(row).fence) == (3, 0)

@@ -72,28 +72,6 @@ def test_an_update_whose_conditions_read_other_rows_is_refused(using, rows, chos
     assert stored(row).fence == 0
 
 
-def test_a_queryset_may_have_an_order_related_rows_and_a_lock(using, rows):
-    row = account(using, owner=Owner.objects.using(using).create(name="Ada"))
-    chosen = rows.order_by("owner__name").select_related("owner").filter(owner=row.owner)
-    assert fenced(chosen, NOW).update(balance=5) == 1
-    with CaptureQueriesContext(connections[using]) as asked:
-        fenced(rows.select_for_update(skip_locked=True), NOW).update(balance=6)
-    assert stored(row).balance == 6
-    assert not any("SKIP LOCKED" in each["sql"] for each in asked)
-
-
-def test_a_manager_is_accepted(using):
-    owner = Owner.objects.using(using).create(name="Ada")
-    row = account(using, owner=owner, fence=3)
-    condition = owner.accounts.filter(fence__lt=OLD)  # on the fence before the update
-    assert fenced(condition, OLD).update(balance=F("fence")) == 1
-    assert stored(row).balance == 3
-    assert fenced(owner.accounts, NOW).update(balance=5) == 1
-    assert fenced(Account.objects.db_manager(using), NOW).update(balance=6) == 1
-    assert fenced(Savings.objects.using(using), NOW).update(balance=F("balance") + 1) == 1
-    assert (stored(row).balance, stored(row).fence) == (7, NOW)
-
-
 def test_one_of_two_fences_must_be_named(using):
     rows = Ledger.objects.using(using)
     row = rows.create(debit_fence=NEW)
@@ -110,30 +88,6 @@ def test_one_of_two_fences_must_be_named(using):
         refused = rf"field must be .* fencing\.Ledger, got '{name}'"
         with pytest.raises(ValueError, match=refused):
             fenced(Ledger(), NOW, field=name)
-
-
-class Elsewhere:
-    """A router that reads from one database and writes to another."""
-
-    def __init__(self, using):
-        self.using = using
-
-    def db_for_read(self, model, **hints):
-        return "nowhere"
-
-    def db_for_write(self, model, **hints):
-        return self.using
-
-
-def test_the_router_chooses_the_database(using, settings):
-    row = account(using)
-    settings.DATABASE_ROUTERS = [Elsewhere(using)]
-    assert fenced(Account.objects.filter(pk=row.pk), NOW).update(balance=5) == 1
-    with transaction.atomic(using=using):
-        assert fenced(Account.objects.all(), NOW).get(pk=row.pk).balance == 5
-    row.balance = 6
-    fenced(row, NOW).save()
-    assert stored(row).balance == 6
 
 
 def test_an_update_that_is_not_possible_is_refused(using, rows):
@@ -223,19 +177,6 @@ def test_update_fields_include_the_fence(using):
     fenced(row, NOW).save(update_fields=["balance"])
     found = stored(row)
     assert (found.balance, found.note, found.fence, row.fence) == (5, "old", NOW, NOW)
-
-
-def test_a_part_of_a_row_is_saved(using):
-    pk = account(using, balance=1, note="old").pk
-    row = Account.objects.using(using).only("balance").get(pk=pk)
-    row.balance = 5
-    fenced(row, NOW).save()
-    assert (row.fence, stored(row).balance, stored(row).note) == (NOW, 5, "old")
-
-    row = Account.objects.using(using).only("balance").get(pk=pk)
-    with pytest.raises(StaleLock):
-        fenced(row, OLD).save()
-    assert "fence" in row.get_deferred_fields()
 
 
 def test_the_save_method_of_the_model_is_called(using):
