@@ -19,7 +19,7 @@ from redis.exceptions import RedisError
 
 from django_redislock.engine import queries, runners
 from django_redislock.snapshots import LockInfo
-from tests.servers import MAKES, Missing, Node
+from tests.servers import MAKES, Node
 from tests.tools import wait_for_none_left, wait_until
 
 from . import checker
@@ -116,7 +116,6 @@ class Setting:
         self.notes: list[str] = []
         self.settled_within = SETTLED_WITHIN_SECONDS
         self.troubles: dict[int, str] = {}
-        self.missing: Missing | None = None
         self._stack = contextlib.ExitStack()
         self.nodes: list[Node] = []
         self._ways: dict[str, str] = {}
@@ -163,8 +162,6 @@ class Setting:
 
     def trouble(self, number: int, error: Exception) -> None:
         """Record an error of a run, or of the whole scenario (0)."""
-        if isinstance(error, Missing):
-            self.missing = error
         last = traceback.extract_tb(error.__traceback__)[-1]
         where = f"{Path(last.filename).name}:{last.lineno}"
         self.troubles[number] = f"{type(error).__name__}: {error} ({where})"

@@ -4,7 +4,6 @@ import pickle
 
 import pytest
 from asgiref.sync import async_to_sync
-from django.db.migrations.writer import MigrationWriter
 
 from django_redislock import LockError, LockLost, LockNotOwnedError, StaleLock, locks
 from django_redislock.fencing import FenceField, fenced
@@ -90,14 +89,6 @@ def test_the_error_survives_a_pickle_and_its_text_cannot_forge_a_line():
     assert (str(found), found.args, vars(found)) == (str(error), error.args, vars(error))
     assert "\n" not in str(found)
     assert "older than the token in the row" in str(found)
-
-
-def test_a_migration_can_recreate_the_field():
-    for options in ({}, {"db_column": "f", "help_text": "?"}):
-        field = FenceField(**options)
-        path, args, found = field.deconstruct()[1:]
-        assert (path, args, found) == ("django_redislock.fencing.FenceField", [], options)
-        assert MigrationWriter.serialize(field)[1] == {"import django_redislock.fencing"}
 
 
 @pytest.mark.parametrize("name", ["default", "null", "editable", "primary_key", "unique"])

@@ -2,10 +2,9 @@
 
 import json
 import uuid
-from collections import OrderedDict, namedtuple
-from datetime import UTC, date, datetime, time, timedelta, timezone
+from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
-from enum import Enum, Flag, IntEnum, StrEnum
+from enum import Enum
 
 import pytest
 from django.contrib.auth.models import Group, User
@@ -20,10 +19,6 @@ from django_redislock.tasks.options import Options
 from django_redislock.tasks.single import Single, TaskCall
 
 Colour = Enum("Colour", {"RED": 1})
-Level = IntEnum("Level", {"HIGH": 3})
-Kind = StrEnum("Kind", {"NEW": "new"})
-Right = Flag("Right", ["READ", "WRITE"])
-Point = namedtuple("Point", "x y")
 
 
 class Proxy(Group):
@@ -96,30 +91,19 @@ TEXTS = [
     (None, "null"),
     (True, "true"),
     (1, "1"),
-    (-0.0, "0.0"),
     ("1", '"1"'),
     ('a"b\n', r'"a\"b\n"'),
     (gettext_lazy("x"), '"x"'),  # as Celery sends it
     (b"a'", '''b"a'"'''),
     (Decimal("1.50"), "Decimal(1.5)"),
-    (Decimal("1E+2"), "Decimal(100)"),
-    (Decimal("NaN"), "Decimal(NaN)"),
     (uuid.UUID(int=5), "00000000-0000-0000-0000-000000000005"),
     (datetime(2026, 5, 1, 12, tzinfo=UTC), "2026-05-01T12:00:00+00:00"),
     (datetime(2026, 5, 1, 14, tzinfo=BERLIN), "2026-05-01T12:00:00+00:00"),
-    (datetime(2026, 5, 1, 12), "2026-05-01T12:00:00"),  # noqa: DTZ001  naive ones too
-    (time(12, 30), "12:30:00"),
     (timedelta(minutes=90), "P0DT01H30M00S"),
     (Colour.RED, "Colour.RED"),
-    (Level.HIGH, "3"),
-    (Kind.NEW, '"new"'),
-    (Right.READ | Right.WRITE, "Right.READ|WRITE"),
     ([1, gettext_lazy("a")], '[1,"a"]'),
-    (Point(1, 2), "[1,2]"),
     ({3, 1}, "set(1,3)"),
-    (frozenset(), "set()"),
     ({"b": [1], "a": None}, '{"a":null,"b":[1]}'),
-    (OrderedDict(b=1, a=2), '{"a":2,"b":1}'),
     ({1: "x", None: "y"}, '{"1":"x","null":"y"}'),
     (saved(User, pk=42), "auth.user:42"),
     (saved(Proxy, pk=7), "auth.group:7"),

@@ -292,19 +292,6 @@ def test_a_cooldown_goes_on_if_the_clock_was_set_back_by_less_than_the_hold(lock
     assert lock.client.hgetall(A.lock) == before
 
 
-def test_a_lease_stays_if_the_clock_was_set_back(lock: Lock) -> None:
-    lock.acquire("x", **TWO)
-    lock.acquire("y", **TWO)
-    assert lock.release("y", 500) == 1
-    lock.set_back("x", "y")
-    before = lock.client.hget(A.lock, "h:x")
-    assert lock.acquire("z", **TWO) == 0
-    assert lock.client.hget(A.lock, "h:x") == before
-    lock.pass_lease("y")
-    assert lock.acquire("z", **TWO) > 0
-    assert lock.holders() == ["x", "z"]
-
-
 def test_a_larger_fencing_token_counts_for_all_later_holders(lock: Lock) -> None:
     fence = lock.acquire("x")
     assert lock.fence("y", 2 * fence) == 0
