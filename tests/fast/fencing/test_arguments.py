@@ -1,12 +1,10 @@
 """The arguments of fenced(), its error, and the field in migrations and ordinary writes."""
 
-import pickle
-
 import pytest
 from asgiref.sync import async_to_sync
 
-from django_redislock import LockError, LockLost, LockNotOwnedError, StaleLock, locks
-from django_redislock.fencing import FenceField, fenced
+from django_redislock import LockLost, LockNotOwnedError, StaleLock, locks
+from django_redislock.fencing import fenced
 from tests.fencing.models import Account, Bistro, Owner, Restaurant
 from tests.fencing.tools import NEW, NOW, OLD, account, stored
 
@@ -80,21 +78,6 @@ def test_a_lock_without_a_valid_token_is_refused(lock):
 def test_a_target_that_cannot_be_fenced_is_refused(target, message):
     with pytest.raises(TypeError, match=message):
         fenced(target, NOW)
-
-
-def test_the_error_survives_a_pickle_and_its_text_cannot_forge_a_line():
-    error = StaleLock("bank.Account", "x\nroot: paid", 20, None, "y\n")
-    found = pickle.loads(pickle.dumps(error))  # noqa: S301  our own
-    assert isinstance(found, LockError)
-    assert (str(found), found.args, vars(found)) == (str(error), error.args, vars(error))
-    assert "\n" not in str(found)
-    assert "older than the token in the row" in str(found)
-
-
-@pytest.mark.parametrize("name", ["default", "null", "editable", "primary_key", "unique"])
-def test_incompatible_options_are_refused(name):
-    with pytest.raises(TypeError, match=f"does not accept {name}=1"):
-        FenceField(**{name: 1})
 
 
 def test_a_plain_save_leaves_the_fence_as_it_is(using):

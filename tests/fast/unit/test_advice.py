@@ -8,7 +8,7 @@ import pytest
 
 from django_redislock import LockInfo, locks
 from django_redislock.advice import advice
-from django_redislock.lock_state import STATES, state_of, urgency
+from django_redislock.lock_state import state_of, urgency
 from django_redislock.sentences import release_steps, renewal_text
 from django_redislock.snapshots import Holder, Holding
 
@@ -123,20 +123,6 @@ def test_a_renewal_that_is_a_little_late_is_not_overdue(timeout: float, late: fl
     age = timeout / 3 + late
     info = lock(hold(age=age, left=timeout - age, timeout=timeout))
     assert state_of(info).code == "held"
-
-
-def test_each_state_has_a_case() -> None:
-    assert {state for _, state, *_ in CASES.values()} == set(STATES)
-
-
-@pytest.mark.parametrize(
-    ("start", "text"), [("2020-01-01", "could have started at"), ("2099-01-01", "starts at")]
-)
-def test_a_queued_task_has_its_broker_queue_and_its_start(start: str, text: str) -> None:
-    found = advice(lock(queued(eta=f"{start}T00:00:00+00:00", broker_queue="slow")), str)
-    assert f"{text} {start}" in found.reason
-    assert "“slow”" in found.reason
-    assert "broker" in found.next_step
 
 
 def test_locks_that_need_a_look_come_first_and_then_the_longest_waits() -> None:

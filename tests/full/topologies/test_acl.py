@@ -5,9 +5,7 @@ import re
 import pytest
 import redis
 
-from django_redislock import locks
 from django_redislock.health import RIGHTS
-from tests.lock_fixtures import CORE
 from tests.servers import MAKES, Node
 from tests.tools import ROOT
 
@@ -40,18 +38,6 @@ def test_the_lines_allow_what_is_used_and_nothing_else():
     assert in_a_cluster == IN_A_CLUSTER
     checked = {command.lower() for commands in RIGHTS.values() for command in commands}
     assert checked == of_scripts() - HISTORY | {"eval", "evalsha", "blpop", "time"}
-
-
-@pytest.mark.parametrize("make", MAKES)
-def test_the_health_check_names_each_missing_right(make, settings):
-    with Node(make) as node:
-        url = "redis://{username}:{password}@127.0.0.1:{}".format(node.port, **make_user(node))
-        settings.CACHES = {**settings.CACHES, "user": {"BACKEND": CORE, "LOCATION": url}}
-        assert locks.using("user").health().get("scripts").status == "ok"
-        node.ask("ACL", "SETUSER", "locks", "-evalsha", "-hset")
-        assert locks.using("user").health().get("scripts").facts["needs"] == "+evalsha +hset"
-        node.ask("ACL", "SETUSER", "locks", "+evalsha", "+hset", "resetkeys", "~cache:*")
-        assert locks.using("user").health().get("scripts").facts["needs"] == "~{redislock}:*"
 
 
 def allowed(line: str) -> set[str]:
