@@ -1,13 +1,18 @@
 """The process id, the holder payload, and whether a holder is still alive."""
 
+import asyncio
 import gc
 import os
 import socket
 import threading
 import weakref
 
+import pytest
+from greenlet import greenlet
+
 from django_redislock.identity import (
     SharedOwner,
+    caller,
     is_alive,
     parse_payload,
     payload_text,
@@ -27,6 +32,14 @@ def test_a_payload_is_parsed_as_it_was_written() -> None:
         number=payload.holder.number,
     )
     assert payload == (holder, {"order": [1, "ä"]}, True, "skip", False)
+
+
+async def test_another_greenlet_is_not_the_asyncio_task(monkeypatch: pytest.MonkeyPatch) -> None:
+    # gevent replaces this function, too. Each greenlet of a thread sees its event loop and task.
+    get_ident = threading.get_ident
+    monkeypatch.setattr(threading, "get_ident", lambda: get_ident())
+    assert caller() == (asyncio.current_task(), True)
+    assert greenlet(caller).switch() == (threading.current_thread(), False)
 
 
 FORKED = """

@@ -107,6 +107,14 @@ class TestTemplate:
         with pytest.raises((ValueError, TypeError), match="key must"):
             Template(text, REPORT, "key")
 
+    @pytest.mark.parametrize(
+        ("field", "value", "of"),
+        [("{account_id.pk}", None, report), ("{account_id:d}", "x", report), ("{x}", 1, anything)],
+    )
+    def test_a_value_that_lacks_what_the_field_asks_is_a_value_error(self, field, value, of):
+        with pytest.raises(ValueError, match=r"name='.*' (cannot be filled|needs 'x')"):
+            fill(field, value, of=of)
+
     @pytest.mark.parametrize("field", ["{account_id}", "{account_id!r}", "{account_id!s:>9}"])
     @pytest.mark.parametrize("value", [object(), [object()], Account(object()), fill])
     def test_a_text_that_is_a_memory_address_is_a_value_error(self, field, value):
