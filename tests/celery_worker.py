@@ -24,6 +24,8 @@ from .tools import ROOT, wait_until
 
 STOPS_WITHIN = 60
 
+UNSHARE = ("unshare", "--pid", "--fork", "--mount-proc")
+
 MARKS = [
     pytest.mark.celery,
     # Celery 5.4 with redis-py 8, in a chord.
@@ -53,7 +55,8 @@ def freed(name: str) -> bool:
 class Worker:
     """A Celery worker, by default with four pool processes and a queue of its own.
 
-    `broker` is the URL of a broker other than the one in the settings.
+    `broker` is the URL of a broker other than the one in the settings. In a `namespace` it and its
+    pool processes have the pids that they would have in a container.
     """
 
     def __init__(
@@ -67,6 +70,7 @@ class Worker:
         arguments: Sequence[str] = (),
         environment: Mapping[str, str] | None = None,
         broker: str | None = None,
+        namespace: bool = False,
     ) -> None:
         unique = f"tests-{uuid.uuid4().hex}"
         self.name = f"{unique}@tests"
@@ -77,6 +81,7 @@ class Worker:
         with self.log.open("w") as log:
             self.process = subprocess.Popen(
                 [
+                    *(UNSHARE if namespace else ()),
                     *(sys.executable, "-m", "celery", "-A", app, "worker"),
                     *("--pool", pool, "--concurrency", str(concurrency)),
                     *("--queues", self.queue, "--hostname", self.name),
@@ -89,11 +94,13 @@ class Worker:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
+        self._namespace = namespace
 
     @property
     def main(self) -> psutil.Process:
         """Its main process."""
-        return psutil.Process(self.process.pid)
+        started = psutil.Process(self.process.pid)
+        return started.children()[0] if self._namespace else started
 
     def send(self, task, *args, **options) -> AsyncResult:
         if not self.broker:

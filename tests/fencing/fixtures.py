@@ -3,7 +3,9 @@
 It is a plugin, so that both tiers of tests share the databases of a test process.
 """
 
+import json
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from django.apps import apps
@@ -26,20 +28,24 @@ def _uses_postgres(item: pytest.Item) -> bool:
 
 
 @pytest.fixture(scope="session")
-def sqlite_database(tmp_path_factory: pytest.TempPathFactory, django_db_blocker) -> Iterator[None]:
-    """The alias `sqlite`, with all tables."""
+def sqlite_database(
+    tmp_path_factory: pytest.TempPathFactory, django_db_blocker
+) -> Iterator[dict[str, Any]]:
+    """The alias `sqlite`, with all tables; its entry of DATABASES."""
     file = tmp_path_factory.mktemp("sqlite") / "db.sqlite3"
-    entry = {"ENGINE": "django.db.backends.sqlite3", "NAME": str(file)}
+    engine = "django.db.backends.sqlite3"
+    entry = {"ENGINE": engine, "NAME": str(file), "OPTIONS": {"timeout": 20}}
     with django_db_blocker.unblock(), postgres.migrated("sqlite", entry):
-        yield
+        yield entry
 
 
 @pytest.fixture(scope="session")
-def postgres_database(django_db_blocker) -> Iterator[None]:
-    """The alias `postgres`, with all tables."""
+def postgres_database(django_db_blocker) -> Iterator[dict[str, Any]]:
+    """The alias `postgres`, with all tables; its entry of DATABASES."""
     with postgres.running() as folder, django_db_blocker.unblock():
-        with postgres.migrated("postgres", postgres.database(folder)):
-            yield
+        entry = postgres.database(folder)
+        with postgres.migrated("postgres", entry):
+            yield entry
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -51,3 +57,10 @@ def using(request: pytest.FixtureRequest, django_db_blocker) -> Iterator[str]:
         for model in apps.get_app_config("fencing").get_models():
             model.objects.using(request.param).all().delete()
         connections[request.param].close()
+
+
+@pytest.fixture
+def environment(request: pytest.FixtureRequest, using: str) -> dict[str, str]:
+    """The environment that tells another process which database to use."""
+    entry = request.getfixturevalue(f"{using}_database")
+    return {"TESTS_DATABASES": json.dumps({using: entry})}

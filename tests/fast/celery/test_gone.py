@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from contextlib import nullcontext
 from uuid import uuid4
 
 import pytest
@@ -13,6 +14,7 @@ from django_redislock.celery import board, worker
 from django_redislock.celery.worker import LATE_COMMAND_SECONDS
 from django_redislock.lock_types import QueueLock
 from django_redislock.testing import EmbeddedServer
+from tests.commands import run_process
 from tests.lock_tools import hanging
 from tests.tools import wait_until
 
@@ -82,17 +84,36 @@ def test_its_lock_is_released_and_looked_for_a_while_longer(
     execute(body, at_least_for=at_least_for)
 
 
+@pytest.mark.parametrize("error", ["hangs", "no alias"])
 def test_the_release_is_tried_again_and_logged_once(
-    own, own_server, execute, monitor, moving_clock, caplog
+    settings, own, own_server, execute, monitor, moving_clock, caplog, error
 ):
+    caches = settings.CACHES
+
     def body():
-        with hanging(own_server):
+        if error == "no alias":
+            settings.CACHES = {"default": caches["default"]}
+        with hanging(own_server) if error == "hangs" else nullcontext():
             for _ in range(2):
                 monitor.check()
                 moving_clock.pass_time(1)
+        settings.CACHES = caches
         [text] = [text for text in caplog.messages if "not yet released for dead" in text]
         assert f"name={NAME!r}" in text
         wait_until(lambda: monitor.check() or own.get(NAME) is None)
+
+    execute(body)
+
+
+def test_the_release_is_not_tried_for_longer_than_the_lease(
+    own_server, execute, monitor, moving_clock
+):
+    def body():
+        with hanging(own_server):
+            monitor.check()
+            moving_clock.pass_time(31)
+            monitor.check()
+        assert not monitor.dead
 
     execute(body)
 
@@ -121,8 +142,43 @@ def test_the_queue_lock_of_a_message_that_the_process_sent_is_left(own, execute,
     execute(body, limit=2)
 
 
-def test_a_process_is_dead_when_it_has_ended():
+@pytest.mark.parametrize("waitid", [True, False])
+def test_a_process_is_dead_when_it_has_ended(monkeypatch, waitid):
+    if not waitid:
+        monkeypatch.delattr(os, "waitid")
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     assert not worker._is_dead(child.pid)
     child.communicate(b"\n")
     assert worker._is_dead(child.pid)
+
+
+FORK = """
+import os, sys, threading, time
+from django.conf import settings
+
+def make():
+    is_making.set()
+    time.sleep(0 if os.getpid() != pid else 1)
+    return redis.Redis.from_url(sys.argv[1])
+
+settings.configure(CACHES={"default": {"BACKEND": sys.argv[2]}}, REDISLOCK_CLIENT="__main__.make")
+import redis
+from django_redislock import locks
+
+pid, is_making = os.getpid(), threading.Event()
+threading.Thread(target=locks.get, args=["name"]).start()
+is_making.wait()
+if child := os.fork():
+    os.waitpid(child, 0)
+else:
+    assert locks.lock("name").acquire()
+    print("acquired", flush=True)
+    os._exit(0)
+"""
+
+
+def test_a_process_can_be_forked_while_the_monitor_connects(own_server):
+    backend = "django.core.cache.backends.redis.RedisCache"
+    program = [sys.executable, "-W", "ignore", "-c", FORK, own_server.url, backend]
+    done = run_process(program=program, DJANGO_SETTINGS_MODULE="")
+    assert (done.stdout, done.stderr) == ("acquired\n", "")

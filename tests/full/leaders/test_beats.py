@@ -26,7 +26,7 @@ from .beat_app import QUEUE
 
 pytestmark = pytest.mark.timeout(400)
 
-TICKS = int(os.environ.get("BEATS_TICKS", "16"))
+TICKS = int(os.environ.get("BEATS_TICKS", "30"))
 KILLS = int(os.environ.get("BEATS_KILLS", "3"))
 
 RECORD = "*}:beat:beat:beats"
@@ -49,7 +49,9 @@ class Message(NamedTuple):
 class Beats:
     """The processes, and the messages that they sent."""
 
-    def __init__(self, server: EmbeddedServer, folder: Path, **env: str) -> None:
+    def __init__(self, server: EmbeddedServer, folder: Path, scheduler: str, **env: str) -> None:
+        self.server = server
+        self.scheduler = scheduler
         self.folder = folder
         self.env = {"DJANGO_SETTINGS_MODULE": "tests.settings", "REDIS_URL": server.url, **env}
         self.processes: dict[int, subprocess.Popen[bytes]] = {}
@@ -65,7 +67,7 @@ class Beats:
             process = subprocess.Popen(
                 [
                     *(sys.executable, "-m", "celery", "-A", "tests.full.leaders.beat_app"),
-                    *(program, "--scheduler", "tests.full.leaders.beat_app:PersistentScheduler"),
+                    *(program, "--scheduler", f"tests.full.leaders.beat_app:{self.scheduler}"),
                     *("--loglevel", "INFO", *arguments),
                 ],
                 cwd=ROOT,
@@ -137,22 +139,23 @@ class Beats:
 
 
 @contextlib.contextmanager
-def running(folder: Path, **env: str) -> Iterator[Beats]:
+def running(folder: Path, scheduler: str = "PersistentScheduler", **env: str) -> Iterator[Beats]:
     with EmbeddedServer(appendonly="yes", appendfsync="always") as server:
-        beats = Beats(server, folder, **env)
+        beats = Beats(server, folder, scheduler, **env)
         try:
             yield beats
         finally:
             beats.close()
 
 
-def kill_leaders(beats: Beats) -> None:
+def kill_leaders(beats: Beats, between=lambda: None) -> None:
     """Kill the leader at random times, while ticks are sent."""
     for _ in range(3):
         beats.start()
     for _ in range(KILLS):
         beats.wait_for_ticks(random.randrange(TICKS // (KILLS + 1)))
         time.sleep(random.uniform(0, 1))  # any moment between two ticks
+        between()
         beats.kill(beats.leader())
         beats.start()
     wait_until(lambda: len(beats.sent("beats.second")) >= TICKS)
@@ -189,6 +192,38 @@ def test_each_tick_is_sent_once_although_leaders_are_killed(tmp_path):
         assess(beats)
 
 
+@pytest.mark.parametrize("die_after", [1, 3])
+def test_only_what_a_killed_leader_had_not_recorded_is_sent_again(tmp_path, die_after):
+    """Each leader is killed right after it has sent its first, or its third, message.
+
+    What the next leader sends again can be the message after which that one is killed, too. So
+    several leaders in a row can send the same message.
+    """
+    with running(tmp_path, BEATS_DIE_AFTER=str(die_after)) as beats:
+        for _ in range(3):
+            beats.start()
+        while len(beats.killed) < 5:
+            leader = beats.leader()
+            beats.processes.pop(leader).wait(60)
+            beats.killed.append(leader)
+            beats.start()
+        died_by_itself = beats.killed.copy()
+        beats.env["BEATS_DIE_AFTER"] = "0"
+        beats.start()
+        for pid in [*beats.processes][:-1]:
+            beats.kill(pid)
+        count = len(beats.messages())
+        wait_until(lambda: len(beats.messages()) > count + 2)
+        assess(beats)
+        messages = beats.messages()
+        for pid in died_by_itself:
+            *recorded, unrecorded = [each for each in messages if each.pid == pid]
+            assert len(recorded) == die_after - 1
+            later = [each.id for each in messages[messages.index(unrecorded) + 1 :]]
+            assert unrecorded.id in later
+            assert not any(each.id in later for each in recorded)
+
+
 WORKER = ("worker", "-B", "--pool", "prefork", "--concurrency", "1")
 
 
@@ -199,3 +234,30 @@ def test_another_beat_leads_at_once_after_sigterm(tmp_path, program):
         second = beats.start()
         assert beats.terminate(first) == 0
         wait_until(lambda: LEADS.search(beats.logs[second].read_text()))
+
+
+def test_another_beat_leads_after_a_stop_and_the_old_leader_stands_by(tmp_path):
+    with running(tmp_path) as beats:
+        first, second = beats.start(), beats.start()
+        os.kill(first, signal.SIGSTOP)
+        try:
+            wait_until(lambda: beats.leader() == second)
+        finally:
+            os.kill(first, signal.SIGCONT)
+        wait_until(lambda: "Beat stands by" in beats.logs[first].read_text())
+        assert beats.processes[first].poll() is None
+        beats.wait_for_ticks(3)
+        assert len(set(beats.sent("beats.second"))) == len(beats.sent("beats.second"))
+
+
+def test_a_standby_goes_on_after_an_outage(tmp_path):
+    with running(tmp_path) as beats:
+        for _ in range(2):
+            beats.start()
+        beats.wait_for_ticks(1)
+        beats.server.stop()
+        beats.server.start()
+        beats.wait_for_ticks(3)
+        assert all(process.poll() is None for process in beats.processes.values())
+        beats.kill(beats.leader())
+        beats.wait_for_ticks(3)

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.timeout(300)
 
 LEASE = 2.0
 
-SECONDS = float(os.environ.get("LEADERS_SECONDS", "10"))
+SECONDS = float(os.environ.get("LEADERS_SECONDS", "15"))
 
 SLACK = 30
 """Seconds that a busy machine may need until a process that was stopped looks at `lost`."""
@@ -36,11 +36,12 @@ class Note(NamedTuple):
 class Candidates:
     """The processes, and the file with what they did."""
 
-    def __init__(self, server: EmbeddedServer, file: Path) -> None:
+    def __init__(self, server: EmbeddedServer, file: Path, mode: str) -> None:
         self.server = server
         self.redis = redis.Redis.from_url(server.url)
         self.file = file
         self.file.touch()
+        self.mode = mode
         self.processes: dict[int, subprocess.Popen[bytes]] = {}
         self.continued: list[tuple[int, float]] = []
         """The processes that were stopped, and when they continued."""
@@ -49,7 +50,7 @@ class Candidates:
         own = {"DJANGO_SETTINGS_MODULE": "tests.settings", "REDIS_URL": self.server.url}
         program = [sys.executable, "-m", "tests.full.leaders.standing"]
         process = subprocess.Popen(
-            [*program, self.file, str(LEASE)], cwd=ROOT, env=os.environ | own
+            [*program, self.file, str(LEASE), self.mode], cwd=ROOT, env=os.environ | own
         )
         self.processes[process.pid] = process
         # Before it has reached the server, it would end with an error if the server is away.
@@ -151,9 +152,10 @@ class Candidates:
         return any(pid == note.pid and at <= note.at < at + SLACK for pid, at in self.continued)
 
 
-def test_there_is_one_term_at_a_time_whatever_happens(tmp_path):
+@pytest.mark.parametrize("mode", ["sync", "async"])
+def test_there_is_one_term_at_a_time_whatever_happens(tmp_path, mode):
     with EmbeddedServer(appendonly="yes", appendfsync="always") as server:
-        candidates = Candidates(server, tmp_path / "notes")
+        candidates = Candidates(server, tmp_path / "notes", mode)
         faults = [
             candidates.kill,
             candidates.terminate,

@@ -1,10 +1,60 @@
-"""A process that gevent has patched too late, or in part."""
+"""Greenlets next to an event loop. asyncio has one loop for each thread of the system."""
 
 import sys
 
 import pytest
 
 from tests.commands import run_process
+
+PROGRAM = """
+from gevent import monkey
+monkey.patch_all()
+import asyncio
+import django, gevent
+from gevent.event import Event
+django.setup()
+from django_redislock import locks
+
+runs, may_end, waits_for_task = Event(), Event(), Event()
+
+async def blocked():
+    async with locks.lock("of a task", timeout=30) as lock:
+        runs.set()
+        may_end.wait()  # other greenlets run, and this task is still the loop's current task
+        lock.assert_held()
+
+def plain_holder():
+    runs.wait()
+    with locks.lock("plain", timeout=30) as plain:
+        assert not locks.lock("of a task", reentrant=True, blocking=False).acquire()
+        other = gevent.spawn(locks.lock("plain", reentrant=True, blocking=False).acquire)
+        assert not other.get()
+        waits_for_task.wait()
+        may_end.set()
+        task.join()
+        plain.assert_held()  # the loop has ended
+
+def waits():
+    runs.wait()
+    with locks.lock("of a task", blocking_timeout=60):
+        pass
+
+def lets_it_wait():
+    while not locks.queue("of a task"):
+        gevent.sleep(0.01)
+    waits_for_task.set()
+
+task = gevent.spawn(asyncio.run, blocked())
+for each in gevent.joinall([task, *map(gevent.spawn, [plain_holder, waits, lets_it_wait])]):
+    each.get()
+print("as they should")
+"""
+
+
+def test_a_greenlet_is_not_confused_with_a_task_in_another_greenlet(redis_server):
+    done = run_process(program=[sys.executable, "-c", PROGRAM])
+    assert done.stdout == "as they should\n", done.stderr
+
 
 REFUSED = """
 import sys

@@ -5,9 +5,12 @@ A run tries one step in ``INTERRUPT_EVERY``, from a random one on. ``INTERRUPT_E
 
 import os
 import random
+from contextlib import ExitStack
 
 import pytest
 import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
 from django_redislock import Lock
 from tests.faults.proxy import Proxy
@@ -19,6 +22,7 @@ from tests.interrupts import (
     interrupt_everywhere,
     make_client,
 )
+from tests.servers import Cluster, Sentinels
 
 pytestmark = [
     pytest.mark.timeout(900),
@@ -60,3 +64,46 @@ def test_an_interrupt_at_any_step(url, observer, where, is_warm):
 @pytest.mark.parametrize("is_warm", [False, True], ids=["new", "warm"])
 async def test_a_cancellation_at_any_await_point(url, observer, is_warm):
     assert await cancel_everywhere(url, observer, is_warm=is_warm) > 1
+
+
+STEPS_APART = 9
+
+
+@pytest.mark.parametrize("where", [SIGNALS, LINES])
+def test_an_interrupt_with_sentinels(where):
+    class Lagging(redis.Sentinel):
+        def discover_master(self, service_name):
+            super().discover_master(service_name)
+            return proxy.address
+
+    def make():
+        pool = redis.sentinel.SentinelConnectionPool(
+            "locks", Lagging(running.addresses), max_connections=1, retry=Retry(NoBackoff(), 0)
+        )
+        return redis.Redis(connection_pool=pool)
+
+    with Sentinels(down_after=60_000) as running, Proxy(*running.master.address) as proxy:
+        proxy.delay(DELAY_SECONDS)
+        with running.master.client() as observer:
+            case = Case(make, observer, where=where)
+            assert interrupt_everywhere(case, every=STEPS_APART)
+
+
+@pytest.mark.parametrize("where", [SIGNALS, LINES])
+def test_an_interrupt_with_a_cluster(where):
+    def make():
+        return redis.RedisCluster(
+            startup_nodes=[redis.cluster.ClusterNode(*each) for each in running.startup],
+            address_remap=lambda address: proxies[address].address,
+            max_connections=1,
+        )
+
+    with Cluster("valkey-9.1") as running, ExitStack() as stack:
+        proxies = {
+            node.address: stack.enter_context(Proxy(*node.address)) for node in running.nodes
+        }
+        for proxy in proxies.values():
+            proxy.delay(DELAY_SECONDS)
+        case = Case(make, running.client(), where=where)
+        # Each client reads the slots first.
+        assert interrupt_everywhere(case, every=5 * STEPS_APART)

@@ -1,5 +1,7 @@
 """Processes that fork while they hold locks. `tests/faults` covers kills and stops."""
 
+import pytest
+
 from django_redislock import locks
 from tests.lock_tools import free
 from tests.tools import Child, wait_until
@@ -93,9 +95,13 @@ def test_a_child_that_was_forked_without_pythons_hooks_renews_too():  # as uWSGI
 FORKS_WHILE_THREADS_USE_LOCKS = """
 import os
 from threading import Thread
+from django.conf import settings
 from django.core.cache import cache
+from django.test import override_settings
 from django_redislock import locks
 
+settings.CACHES["default"]["BACKEND"] = os.environ["BACKEND"]
+override_settings(CACHES=settings.CACHES).enable()
 cache.get("x")
 
 def use():
@@ -120,7 +126,48 @@ print([os.waitpid(pid, 0)[1] for pid in pids], flush=True)
 """
 
 
-def test_children_use_locks_and_cache_although_threads_used_locks_at_the_fork():
-    with Child(FORKS_WHILE_THREADS_USE_LOCKS, PYTHONWARNINGS="ignore") as parent:
+@pytest.mark.parametrize(
+    "backend",
+    ["django.core.cache.backends.redis.RedisCache", "django_redis.cache.RedisCache"],
+)
+def test_children_use_locks_and_cache_although_threads_used_locks_at_the_fork(backend):
+    with Child(FORKS_WHILE_THREADS_USE_LOCKS, BACKEND=backend, PYTHONWARNINGS="ignore") as parent:
         assert parent.expect("") == str([0] * 6)
     free(locks, "a")
+
+
+CLOSED_LOOP = """
+import asyncio
+import gc
+from django_redislock import locks
+
+async def use():
+    holder = locks.lock("a", timeout=3)
+    await holder.aacquire()
+    waits = asyncio.create_task(wait())
+    while not await locks.aqueue("a"):
+        await asyncio.sleep(0.01)
+    await holder.arelease()
+    await waits
+    names = {task.get_name() for task in asyncio.all_tasks()}
+    assert names > {"redislock-inbox", "redislock-renewal"}, names
+
+async def wait():
+    async with locks.lock("a"):
+        pass
+
+for _ in range(2):
+    loop = asyncio.new_event_loop()
+    loop.run_until_complete(use())
+    loop.close()
+    del loop
+    gc.collect()
+say("done")
+"""
+
+
+def test_a_loop_that_is_closed_without_shutdown_logs_nothing(redis_server, capfd):
+    with Child(CLOSED_LOOP) as child:
+        child.expect("done")
+        assert child.wait() == 0
+    assert capfd.readouterr().err == ""
