@@ -1,22 +1,15 @@
 """`ping()` and `health()` with healthy and faulty servers."""
 
 import asyncio
-import contextlib
-import shutil
 import time
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
-from itertools import count
 
 import pytest
 import redis
 from redis.exceptions import TimeoutError
 
-from django_redislock import LockLost, locks
-from django_redislock.backends import servers
-from django_redislock.engine.operations import changed
-from django_redislock.engine.runners import run
-from django_redislock.health import CHECKS, INFO_CHECKS, Finding, Health, examine, ping
+from django_redislock import locks
+from django_redislock.health import CHECKS, Finding, Health
 from tests.lock_fixtures import CORE, DJANGO_REDIS
 from tests.lock_tools import hanging, within
 from tests.servers import Node
@@ -26,28 +19,6 @@ from tests.tools import leftovers, wait_until
 def as_user(alias_on, own_server, own_redis, *rules):
     own_redis.execute_command("ACL", "SETUSER", "app", "on", ">s3cret", "~*", "+@all", *rules)
     return alias_on(f"redis://app:s3cret@127.0.0.1:{own_server.port}/0")
-
-
-BEFORE_EXERCISE = 11
-"""Round trips before the exercise: TIME."""
-
-
-def examined(meddle, after, timeout=5):
-    """Run the health check of the alias `own`, and call `meddle` in between."""
-    own = servers["own"]
-    return run(own.client, meddled(examine(own, timeout), meddle, after))
-
-
-def meddled(flow, meddle, after):
-    """Run a flow, and call `meddle` after `after` operations."""
-    numbers = count()
-
-    def unchanged(op):
-        if next(numbers) == after:
-            meddle()
-        return op
-
-    return changed(flow, unchanged)
 
 
 def statuses(health):
@@ -83,12 +54,6 @@ async def test_a_ping_without_a_reply_leaves_no_lock(own_locks, own_server, own_
     with pytest.raises(asyncio.CancelledError):
         await task
     await asyncio.to_thread(wait_until, lambda: leftovers(own_redis) == [])
-
-
-def test_a_probe_that_the_server_dropped_is_lost(own_locks, own_redis):
-    server = servers["own"]
-    with pytest.raises(LockLost, match="server deleted it"):
-        run(server.client, meddled(ping(server, 2), own_redis.flushdb, 1))
 
 
 # health
@@ -189,19 +154,6 @@ def test_memory(own_locks, own_redis):
     assert own_locks.health().get("memory").status in ("warning", "ok")
 
 
-def test_a_failed_snapshot(alias_on):
-    with Node() as server, redis.Redis.from_url(server.url, decode_responses=True) as client:
-        client.config_set("save", "3600 1")
-        shutil.rmtree(client.config_get("dir")["dir"])
-        client.bgsave()
-        wait_until(lambda: client.info("persistence")["rdb_last_bgsave_status"] == "err")
-        found = alias_on(server.url).health()
-    assert "snapshot failed" in found.get("persistence").summary
-    assert found.get("locking").status == "failed"  # MISCONF
-    info = {"aof_enabled": 1, "aof_last_write_status": "err"}  # it can not be appended to
-    assert INFO_CHECKS["persistence"](info)[0] == "failed"
-
-
 def test_a_primary_and_its_replica(alias_on, own_locks, own_server, own_redis):
     own_redis.config_set("repl-diskless-sync-delay", 0)
     with Node(replicaof=f"127.0.0.1 {own_server.port}") as replica:
@@ -232,12 +184,6 @@ def test_clock(own_locks, monkeypatch, ahead, status, side):
     assert found.status == status
     assert found.facts["offset_ms"] == pytest.approx(ahead * 1000, abs=300)
     assert side in found.summary
-
-
-def test_round_trip(own_locks, own_redis):
-    found = examined(partial(own_redis.client_pause, 600), after=5).get("round_trip")
-    assert found.status == "warning"
-    assert found.facts["worst_ms"] >= 500 > found.facts["median_ms"]
 
 
 def test_client(alias_on, own_server):
@@ -314,26 +260,3 @@ def test_missing_rights_are_named(own_locks, alias_on, own_server, own_redis, ru
     assert asyncio.run(own.ahealth()).get("scripts") == scripts
     own_redis.execute_command("ACL", "SETUSER", "app", "+@all", "~*")
     wait_until(lambda: own.count() == 0 and leftovers(own_redis) == [])
-
-
-@pytest.mark.parametrize(("after", "step"), [(2, "hand over"), (8, "release")])
-def test_a_lock_that_is_lost_during_the_exercise(own_locks, own_redis, after, step):
-    found = examined(own_redis.flushdb, BEFORE_EXERCISE + after)
-    assert found.get("locking").facts == {"step": step, "error": "LockLost"}
-    assert leftovers(own_redis) == []
-
-
-def test_a_slow_server_is_not_a_broken_lock(own_locks, own_redis):
-    found = examined(partial(own_redis.client_pause, 2000), BEFORE_EXERCISE + 3)
-    assert found.get("locking").status == "ok"  # the waiter was dropped from the queue
-
-
-@pytest.mark.hurried
-def test_a_server_that_stops_responding_during_the_exercise(own_locks, own_server, own_redis):
-    with contextlib.ExitStack() as stack, within(5):
-        hang = partial(stack.enter_context, hanging(own_server))
-        found = examined(hang, BEFORE_EXERCISE + 2, timeout=0.5)
-    assert found.get("connection").status == "ok"
-    assert found.get("locking").facts == {"step": "queue", "error": "TimeoutError"}
-    assert found.get("scripts").status == found.get("memory").status == "unknown"
-    wait_until(lambda: leftovers(own_redis) == [])

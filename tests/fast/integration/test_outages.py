@@ -155,12 +155,6 @@ def test_a_right_that_is_withdrawn_is_an_error_at_once(
     free(direct, "a")
 
 
-def test_a_wrong_database_is_an_error_at_once(alias_on, own_server):
-    wrong = alias_on(own_server.url.replace("/0", "/999"))
-    with within(20), pytest.raises((ResponseError, ConnectionError), match=r"(?i)db|database"):
-        wrong.lock("a", blocking_timeout=LONG).acquire()
-
-
 PASSING = """\
 LOADING Redis is loading the dataset in memory
 READONLY You can't write against a read only replica.
@@ -291,19 +285,6 @@ def test_a_release_is_repeated_until_the_server_accepts_it(
     assert own_locks.get("a")
     moving_clock.forward(2)
     assert own_locks.get("a") is None
-
-
-def test_a_release_that_failed_does_not_shorten_at_least_for(own_locks, own_redis, moving_clock):
-    lock = own_locks.lock("a", timeout=300, at_least_for=60)
-    assert lock.acquire()
-    token = lock.token
-    with without_replicas(None, own_redis), pytest.raises(ResponseError, match="NOREPLICAS"):
-        lock.release()
-    moving_clock.forward(2)
-    info = own_locks.get("a")
-    assert (info.state, info.token) == ("cooldown", token)
-    assert 50 < info.ttl <= 60
-    assert own_locks.force_release("a") == 1
 
 
 async def test_a_restarted_server_is_used_again_at_once(own_locks, own_server):
