@@ -15,11 +15,8 @@ from django.core.exceptions import SynchronousOnlyOperation
 
 from django_redislock import LockLost, LockNotAcquired, LockNotOwnedError, locks
 from django_redislock.engine import renewer
-from django_redislock.engine.renewer import loop_renewer, thread_renewer
-from django_redislock.engine.runners import _perform
 from django_redislock.signals import lock_lost
 from tests.lock_tools import (
-    acquisition_of,
     afree,
     arenewed,
     awaiting,
@@ -277,30 +274,6 @@ async def hold_for_a_moment(lock):
 async def linger():
     for _ in range(random.randrange(12)):
         await asyncio.sleep(0)
-
-
-@pytest.mark.parametrize(
-    ("renewer_function", "interruption"),
-    [(thread_renewer, KeyboardInterrupt()), (loop_renewer, asyncio.CancelledError())],
-    ids=["thread", "task"],
-)
-async def test_an_acquisition_that_reaches_redis_after_its_release_is_released(
-    moving_clock, renewer_function, interruption
-):
-    """This can happen if both use different connections."""
-    lock = locks.lock("late", timeout=300)
-    acquisition = acquisition_of(lock, renewer=renewer_function)
-    client, flow = lock._server().client, acquisition.flow()
-    late = next(flow)
-    released = _perform(client, flow.throw(interruption))
-    with pytest.raises(type(interruption)):
-        flow.send(released)
-    _perform(client, late)
-    info = locks.get("late")
-    assert info is None or info.token == acquisition.lease.token, "None: it is released already"
-    moving_clock.forward(2)
-    await moving_clock.aforward(0)
-    await afree(locks, "late")  # before its lease expires
 
 
 async def test_a_cancelled_release_does_not_wait_long_for_redis(proxied):

@@ -162,16 +162,6 @@ def test_one_shard_stores_the_locks_of_a_prefix(alias_on, own_server, own_redis)
             assert sorted(stored) == [0, len(names)]
 
 
-def test_tls_by_the_connection_class(alias_on):
-    certificates = Certificates()
-    with Node(tls=certificates, tls_auth_clients="yes") as node:
-        url = node.url.replace("rediss:", "redis:")
-        own = alias_on(url, connection_class=redis.SSLConnection, **certificates.shown)
-        with own.lock("a") as lock:
-            assert lock.owned()
-        assert asyncio.run(_ahold(own))
-
-
 # A client refuses the certificate of another host
 
 
@@ -217,8 +207,11 @@ def test_a_client_refuses_the_certificate_of_another_host(place, become_another_
     for ask in (own.lock("a").acquire, lambda: asyncio.run(own.lock("a").aacquire())):
         with pytest.raises(redis.ConnectionError, match="ertificate"):
             ask()
-    accepts_any = place(backend, ssl_check_hostname=False)
-    assert accepts_any.ping()
+
+
+def test_a_project_can_accept_any_host(place, become_another_host):
+    become_another_host()
+    assert place(ssl_check_hostname=False).ping()
 
 
 def test_the_renewal_refuses_the_certificate_of_another_host(

@@ -179,19 +179,6 @@ def test_client(alias_on, own_server):
     assert wrong.get("client").status == wrong.get("connection").status == "failed"
 
 
-# Servers without a command
-
-
-def test_a_server_without_a_command_has_a_remedy(alias_on):
-    with Node(rename_command='BLPOP ""') as server:
-        own = alias_on(server.url)
-        found = own.health().get("locking")
-        assert (found.status, found.facts["step"]) == ("failed", "read the grant")
-        assert "BLPOP" in found.summary
-        assert "BLPOP" in found.remedy
-        assert own.count() == 0
-
-
 # Users with few rights
 
 

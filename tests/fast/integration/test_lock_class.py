@@ -1,6 +1,5 @@
 """Locks on existing clients, which replace the locks of redis-py."""
 
-import asyncio
 import inspect
 import os
 from contextlib import AsyncExitStack
@@ -12,7 +11,7 @@ import redis.asyncio
 
 from django_redislock import AsyncLock, Lock, LockError, LockLost, LockNotOwnedError, locks
 from tests.lock_fixtures import CORE, DJANGO_REDIS
-from tests.lock_tools import hold_of, start, within
+from tests.lock_tools import hold_of, start
 from tests.tools import wait_until
 
 
@@ -77,28 +76,6 @@ async def test_as_the_lock_class_of_an_async_client():
         await lock.release()
         with pytest.raises(LockError, match="does not hold it"):
             await lock.release()
-
-
-def test_blocking_timeout_is_ignored_without_blocking_as_in_redis_py(client):
-    with Lock(client, "a", timeout=30), within(10):
-        other = Lock(client, "a", blocking=False, blocking_timeout=30)
-        assert not other.acquire()
-        assert not other.acquire(blocking_timeout=30)
-
-
-@pytest.mark.parametrize("encoding", ["utf-8", "latin-1"])
-def test_a_name_is_the_same_lock_with_any_client_encoding(encoding):
-    url, name = os.environ["REDIS_URL"], "Müller"
-    options = {"encoding": encoding, "single_connection_client": True}
-
-    async def is_free():
-        async with redis.asyncio.Redis.from_url(url, **options) as client:
-            return await AsyncLock(client, name, blocking=False).acquire()
-
-    with redis.Redis.from_url(url) as usual, Lock(usual, name):
-        assert not asyncio.run(is_free())
-        with redis.Redis.from_url(url, **options) as client:
-            assert not Lock(client, name, blocking=False).acquire()
 
 
 # Errors

@@ -193,31 +193,6 @@ def test_rates_are_counts_per_minute_of_the_last_hour(manager, redis_server):
     assert sum(map(sum, rates.counts.values())) == sum(rates.counts["acquired"][-2:]) == 3
 
 
-def renewal_of(name):
-    info = locks.get(name)
-    assert not info.is_stale
-    return info.renewed, info.renews_later
-
-
-@pytest.mark.parametrize(
-    ("options", "renewed", "renews_later"),
-    [
-        ({}, True, False),
-        ({"auto_renewal": False}, False, False),
-        ({"at_least_for": 31}, False, True),
-    ],
-)
-def test_a_hold_shows_whether_its_lease_is_renewed(hold, options, renewed, renews_later):
-    lock = hold("a", timeout=30, **options)
-    assert renewal_of("a") == (renewed, renews_later)
-    if not options:
-        lock.extend(60)
-        assert renewal_of("a") == (False, True)
-        lock.extend(2, replace_ttl=True)
-        assert renewal_of("a") == (True, False)
-    locks.force_release("a")
-
-
 # The queue, and pages
 
 

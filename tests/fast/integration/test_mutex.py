@@ -25,13 +25,11 @@ from django_redislock import (
 from django_redislock.engine import lease, protocol, registry, renewer
 from django_redislock.lock_types import base, lease_flows
 from django_redislock.lock_types.acquisition import Acquisition
-from django_redislock.signals import lock_force_released
 from django_redislock.testing import held_elsewhere
 from tests.lock_tools import (
     free,
     interrupt_at,
     interrupt_where,
-    listening,
     start,
     waiting,
 )
@@ -259,29 +257,6 @@ def test_callers_with_the_token_of_the_holder_wait_for_the_release():
     free(locks, NAME)
 
 
-# What users see of a chosen token
-
-
-def test_holders_with_the_same_token_are_released_together_or_one_by_one():
-    one, two, three = (locks.semaphore(NAME, 3) for _ in range(3))
-    for each in (one, two):
-        assert each.acquire(token=TOKEN)
-    assert three.acquire(token=f"{TOKEN}-b")
-    first, second, third = locks.get(NAME).holders
-    assert [first.token, second.token, third.token] == [TOKEN, TOKEN, f"{TOKEN}-b"]
-    assert len({first.stored_token, second.stored_token, third.stored_token}) == 3
-
-    assert locks.force_release(NAME, first.stored_token) == 1
-    assert [each.owned() for each in (one, two, three)] == [False, True, True]
-    assert one.acquire(blocking=False, token=TOKEN)
-    released = []
-    with listening(lock_force_released, lambda **sent: released.append(sent["tokens"])):
-        assert locks.force_release(NAME, TOKEN) == 2
-    assert released == [(TOKEN, TOKEN)]
-    assert three.owned()
-    three.release()
-
-
 # LockNotAcquired: the block did not run, because of which lock, and who holds it
 
 
@@ -309,17 +284,6 @@ async def test_what_does_not_run():
     copied = pickle.loads(pickle.dumps(caught.value))  # noqa: S301  our own bytes
     assert (type(copied), str(copied)) == (LockNotAcquired, str(caught.value))
     assert copied.holder == caught.value.holder
-
-
-@pytest.mark.parametrize(
-    "misuse",
-    [locks.lock("a").acquire, locks.semaphore("a", 2).acquire, lambda: locks.force_release("a")],
-)
-def test_misuse_and_a_loss_are_none(misuse):
-    """The caller would wait for itself, or uses the name for another lock type."""
-    with pytest.raises(LockError) as caught, locks.lock("a"):
-        misuse()
-    assert not isinstance(caught.value, LockNotAcquired)
 
 
 # What is in the way
@@ -350,12 +314,3 @@ def test_the_error_of_several_names_the_lock_that_blocked():
     assert caught.value.lock_name == "b"
     assert caught.value.holder == locks.get("b").holder
     locks.force_release("b")
-
-
-def test_a_cooldown_is_named():
-    with locks.lock("a", at_least_for=60):
-        pass
-    lock = locks.lock("a", blocking=False)
-    with pytest.raises(LockError, match=r"it is in cooldown for (59s|1m 00s)"), lock:
-        pass
-    assert locks.force_release("a") == 1

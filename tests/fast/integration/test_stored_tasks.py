@@ -373,15 +373,3 @@ def test_a_queue_lock_that_is_acquired_again_is_not_released_later(own_server, h
     with own.lock("another", timeout=1.5):
         renewed(own, "another", times=2)
     assert own.get(NAME).token == queue_lock.token
-
-
-def test_a_release_is_not_repeated_for_longer_than_a_minute(own_server, hasty, moving_clock):
-    """Later, another process may hold the lock with the same token."""
-    own, queue_lock = hasty
-    assert queue_lock.acquire(600)
-    with hanging(own_server):
-        queue_lock.release_later()
-        moving_clock.forward(61)
-    moving_clock.forward(2)
-    assert own.get(NAME).token == queue_lock.token
-    assert queue_lock.release()

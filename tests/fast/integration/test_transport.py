@@ -14,7 +14,7 @@ from redis.exceptions import TimeoutError
 from redis.retry import Retry
 
 from django_redislock import AsyncLock, Lock, clock
-from django_redislock.engine import protocol, renewer, thread_transport, transport
+from django_redislock.engine import protocol, thread_transport, transport
 from django_redislock.engine.runners import arun, run
 from django_redislock.engine.transport import acall, call
 from django_redislock.keys import Keys
@@ -29,7 +29,6 @@ from tests.lock_tools import (
     lease_of,
     start,
     until,
-    warnings_of_block,
     within,
 )
 from tests.servers import Node
@@ -69,19 +68,6 @@ def test_a_thread_has_one_connection_which_is_replaced_if_the_server_closes_it(
     redis_server.client_kill_filter(_id=before)
     use(client)
     assert client_id(client) > before
-
-
-class PoolOfTheProject(redis.ConnectionPool):
-    def make_connection(self):
-        return super().make_connection()
-
-
-def test_a_pool_that_counts_its_connections_makes_any_number_for_locks(own_server, own_redis):
-    pool = PoolOfTheProject.from_url(own_server.url, max_connections=2)
-    with redis.Redis(connection_pool=pool) as client:
-        for _ in range(4):
-            assert call(client, PING) == [b"PONG"]
-            own_redis.client_kill_filter(_type="normal", skipme=True)
 
 
 def test_a_connection_whose_reply_does_not_arrive_in_time_is_closed(own_server):
@@ -174,23 +160,6 @@ async def test_many_calls_are_in_flight_on_one_connection(own_server, own_redis)
     assert await blocking == [[b"nothing", b"something"]]
 
 
-def test_a_call_that_is_cancelled_while_it_connects_leaves_nothing(own_server, own_redis):
-    async def use(proxy):
-        client = redis.asyncio.Redis.from_url(proxy.through(own_server.url))
-        asking = asyncio.create_task(acall(client, PING))
-        await asyncio.to_thread(wait_until, handshake.has_begun)
-        asking.cancel()
-        await until(is_connected)
-
-    async def is_connected():
-        return any(each["cmd"] == "client|setinfo" for each in own_redis.client_list())
-
-    with Proxy("127.0.0.1", own_server.port) as proxy, warnings_of_block() as warned:
-        handshake = proxy.delay_reply(lambda command: True, 0.1)
-        asyncio.run(use(proxy))
-    assert warned == []
-
-
 async def test_calls_on_a_connection_that_breaks_are_sent_again(own_server):
     """Those without a reply in time do not disturb later ones."""
     with Proxy("127.0.0.1", own_server.port) as proxy:
@@ -230,10 +199,6 @@ def test_locks_are_released_when_all_tasks_of_a_loop_are_cancelled(own_server, o
 # The pool of the client, and the connections of the renewal
 
 
-def connected(own_redis):
-    return len(own_redis.client_list()) - 1
-
-
 def test_a_holder_renews_and_releases_with_an_exhausted_pool(own_server, own_redis, moving_clock):
     pool = redis.BlockingConnectionPool.from_url(own_server.url, max_connections=2, timeout=0.5)
     with redis.Redis(connection_pool=pool) as client:
@@ -249,28 +214,6 @@ def test_a_holder_renews_and_releases_with_an_exhausted_pool(own_server, own_red
         for user in users:
             user.result(60)
         assert not lock.locked()
-
-
-def test_an_idle_renewer_closes_its_connection_and_the_next_lease_starts_another(
-    own_locks, own_redis, monkeypatch
-):
-    async def so_many(count):
-        await until(lambda: asyncio.to_thread(lambda: connected(own_redis) == count))
-
-    async def use():
-        for _ in range(2):
-            async with own_locks.lock("a", timeout=1.5):
-                await so_many(3)  # one is of the thread
-            await so_many(2)
-
-    monkeypatch.setattr(renewer, "RENEWER_IDLE_SECONDS", 0.05)
-    for _ in range(2):
-        with own_locks.lock("a", timeout=1.5):
-            assert connected(own_redis) == 1
-            wait_until(lambda: connected(own_redis) == 2)
-        wait_until(lambda: connected(own_redis) == 1)
-    asyncio.run(use())
-    wait_until(lambda: connected(own_redis) == 1)
 
 
 # A reply that has arrived counts, even if the process was too busy to read it in time
@@ -297,17 +240,6 @@ def test_a_reply_that_arrived_while_the_event_loop_was_busy_counts(alias_on, own
         with manager.lock("a"):  # the server knows the scripts
             manager.count()
         asyncio.run(use())
-
-
-@pytest.mark.hurried
-async def test_a_busy_event_loop_does_not_hide_that_redis_does_not_respond(own_locks, own_server):
-    await own_locks.acount()
-    with hanging(own_server):
-        task = asyncio.create_task(own_locks.lock("a").aacquire(blocking_timeout=0.1))
-        await asyncio.sleep(0.05)
-        time.sleep(2 * LIMIT)  # noqa: ASYNC251
-        with pytest.raises(TimeoutError):
-            await asyncio.wait_for(task, 10)
 
 
 # A command whose reply is lost may be sent twice, unless that has another result
@@ -383,16 +315,11 @@ def test_the_takeover_of_a_hold_that_is_gone_is_not_repeated(proxy, retrying):
     wait_until(lambda: not queue_lock.lock.locked())
 
 
-@pytest.mark.parametrize("idle", [True, False])
-def test_a_forced_release_is_not_repeated_in_async(proxy, granted, idle):
-    """The connection is idle, or new."""
-
+def test_a_forced_release_is_not_repeated_in_async(proxy, granted):
     async def force():
         errors = [redis.ConnectionError]  # redis-py 5 retries on no others by default
         retry = {"retry": AsyncRetry(NoBackoff(), 1), "retry_on_error": errors}
         async with redis.asyncio.Redis.from_url(proxy.url, **retry) as client:
-            if idle:
-                await client.ping()
             lost = proxy.drop_reply(runs(FORCE))
             with pytest.raises(redis.ConnectionError):
                 await arun(client, protocol.force_release(granted, None))
