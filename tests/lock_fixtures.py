@@ -1,4 +1,3 @@
-import asyncio
 import gc
 import signal
 from collections.abc import Iterator
@@ -101,13 +100,6 @@ class FakeClock:
         self.pass_time(seconds)
         for book in renewer.thread_renewers():
             book.run_once()
-
-    async def aforward(self, seconds: float) -> None:
-        """Move it forward, and have the renewals of the running event loop do what is due."""
-        self.pass_time(seconds)
-        loop = asyncio.get_running_loop()
-        for book in list(renewer._loop_renewers.get(loop, {}).values()):
-            await book.run_once()
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ commands."""
 import asyncio
 import contextlib
 import gc
-import math
 import os
 import signal
 import sys
@@ -17,12 +16,9 @@ from threading import Thread
 from types import CodeType, FrameType
 from typing import Any, TypeVar
 
-import pytest
 import redis
 from django.dispatch import Signal
 
-from django_redislock.engine.renewer import Renewer, thread_renewer
-from django_redislock.lock_types.acquisition import AcquireCall
 from django_redislock.manager import LockManager
 
 from .servers import Node
@@ -135,39 +131,6 @@ def commands(client: redis.Redis) -> Iterator[Counter[str]]:
     called.update(calls(client) - before)
 
 
-@contextlib.contextmanager
-def interrupt_where(
-    place: str, began: Callable[..., Any], when: Callable[[FrameType], object] | None = None
-) -> Iterator[None]:
-    """Interrupt where that function of the package is entered, for the first time since another
-    was; there Python looks whether a signal came. It must come to that. With `when`, interrupt at
-    the first line of the function where that is true of its frame."""
-    entered: list[str] = []
-
-    def look(frame: FrameType, event: str, about: Any) -> Any:
-        code = frame.f_code
-        if entered or code is began.__code__:
-            entered.append(code.co_qualname)
-            if code.co_qualname == place and entered.count(place) == 1:
-                if when:
-                    return look_at_lines
-                raise KeyboardInterrupt
-        return None
-
-    def look_at_lines(frame: FrameType, event: str, about: Any) -> Any:
-        if event == "line" and when and when(frame):
-            raise KeyboardInterrupt
-        return look_at_lines
-
-    before = sys.gettrace()
-    sys.settrace(look)
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            yield
-    finally:
-        sys.settrace(before)
-
-
 def hold_of(lock: Any) -> Any:
     """The hold that the caller has by a lock object."""
     return lock._holds.of(lock._owner())
@@ -176,13 +139,6 @@ def hold_of(lock: Any) -> Any:
 def lease_of(lock: Any) -> Any:
     """The lease that the caller has by a lock object, or the first of several."""
     return hold_of(lock).parts[0].lease
-
-
-def acquisition_of(
-    lock: Any, deadline: float = -math.inf, *, renewer: Callable[..., Renewer] = thread_renewer
-) -> Any:
-    """An acquisition, for tests that step through its flow."""
-    return lock._acquisition(AcquireCall(lock._owner(), True, deadline, None, renewer, deadline))
 
 
 async def until(predicate: Callable[[], Awaitable[T]]) -> T:

@@ -23,9 +23,7 @@ from tests.lock_tools import (
     cut_connections,
     held_by_another_task,
     listening,
-    start,
     until,
-    waiting,
     warnings_of_block,
     within,
 )
@@ -148,17 +146,6 @@ async def test_a_sync_acquisition_that_would_block_the_event_loop_raises():
         assert locks.queue("a") == ()
         assert lock.acquire(blocking=False) is False
         assert await asyncio.to_thread(lock.acquire, blocking_timeout=0.01) is False
-
-
-def test_an_event_loop_may_be_blocked_if_django_allows_it(monkeypatch, hold):
-    async def use():
-        start(lambda: waiting(locks, "a", 1) or locks.force_release("a"))
-        with locks.lock("a", blocking_timeout=60):
-            return True
-
-    monkeypatch.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "true")
-    hold("a")
-    assert asyncio.run(use())
 
 
 def test_no_event_loop_is_kept_after_its_end():

@@ -82,13 +82,7 @@ def test_aliases_with_prefixes_of_their_own_use_all_primaries(cluster, settings)
         with locks.using(alias).lock(alias):
             assert [info.name for info in locks.using(alias).active()] == [alias]
             assert redis.Redis.from_url(url).exists(f"{{{alias}:{conf.prefix}}}:lock:{alias}")
-
-    async def in_async_code():
-        for alias in aliases:
-            async with locks.using(alias).lock(alias):
-                assert await locks.using(alias).acount() == 1
-
-    asyncio.run(in_async_code())
+        assert asyncio.run(locks.using(alias).aping()) > 0
 
 
 def slot_of(name: str) -> int:

@@ -6,7 +6,6 @@ import gc
 from contextlib import contextmanager
 
 import pytest
-from django.db import transaction
 
 from django_redislock import LockLost, locks
 from tests.lock_tools import free, warnings_of_block
@@ -30,13 +29,9 @@ def one_warning(text):
     assert warning.filename == __file__
 
 
-@pytest.mark.parametrize("colour", ["sync", "async"])
-def test_dropping_a_lock_object_that_holds_the_lock_warns(colour):
-    async def acquire():
-        await locks.lock("a", timeout=0.4).aacquire()
-
+def test_dropping_a_lock_object_that_holds_the_lock_warns():
     with one_warning("Lock 'a' was not released"):
-        asyncio.run(acquire()) if colour == "async" else locks.lock("a", timeout=0.4).acquire()
+        locks.lock("a", timeout=0.4).acquire()
     assert locks.get("a") is not None
     free(locks, "a")
 
@@ -68,15 +63,3 @@ def test_a_lost_lock_does_not_warn():
         with pytest.raises(LockLost):
             lock.reacquire()
         del lock
-
-
-@pytest.mark.django_db(transaction=True)
-def test_a_release_that_is_deferred_to_the_commit_does_not_warn():
-    with no_warning(), transaction.atomic():
-        lock = locks.lock("a", release_on_commit=True)
-        lock.acquire()
-        lock.release()
-        del lock
-        gc.collect()
-        assert locks.get("a") is not None
-    assert locks.get("a") is None

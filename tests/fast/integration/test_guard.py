@@ -122,21 +122,6 @@ def test_an_error_of_the_view_or_a_loss_is_no_refusal(work, error):
 # The answer to the second request
 
 
-@pytest.mark.parametrize(
-    ("lease", "options", "least", "most"),
-    [
-        (45, {}, 20, 45),
-        (3600, {}, 60, 60),
-        (45, {"retry_after": 0.5}, 1, 1),
-    ],
-)
-def test_retry_after_is_given_or_the_rest_of_the_lease_within_limits(lease, options, least, most):
-    lock = locks.lock("pay", timeout=lease, auto_renewal=False)
-    assert start(lock.acquire).result()
-    assert least <= int(view_of("pay", **options)(requests.get("/"))["Retry-After"]) <= most
-    locks.force_release("pay")
-
-
 def busy(request, pk):
     return HttpResponse(f"Invoice {pk} is being paid.", status=202)
 

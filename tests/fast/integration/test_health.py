@@ -9,7 +9,7 @@ import redis
 from redis.exceptions import TimeoutError
 
 from django_redislock import locks
-from django_redislock.health import CHECKS, Finding, Health
+from django_redislock.health import CHECKS
 from tests.lock_tools import hanging, within
 from tests.servers import Node
 from tests.tools import leftovers, wait_until
@@ -54,17 +54,6 @@ async def test_a_ping_without_a_reply_leaves_no_lock(own_locks, own_server, own_
 
 
 # health
-
-
-def test_the_worst_finding_is_the_status():
-    for found, worst in (
-        (["ok", "ok"], "ok"),
-        (["ok", "unknown"], "unknown"),
-        (["unknown", "warning", "ok"], "warning"),
-        (["warning", "failed", "unknown"], "failed"),
-    ):
-        findings = tuple(Finding(each, each, "", {}) for each in found)
-        assert Health("default", findings).status == worst
 
 
 def test_a_healthy_server(alias_on, own_server):

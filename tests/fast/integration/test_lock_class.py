@@ -2,7 +2,6 @@
 
 import inspect
 import os
-from contextlib import AsyncExitStack
 from functools import partial
 
 import pytest
@@ -237,25 +236,3 @@ def test_a_lock_of_the_same_name_elsewhere_is_another_lock(alias_on, own_server)
     second = alias_on(own_server.url[:-1] + "1", alias="second")  # another database
     allowed(first.lock("a"), second.lock("a"))
     allowed(first.lock("a", reentrant=True), second.lock("a", reentrant=True))
-
-
-async def test_a_task_with_two_clients():
-    url = os.environ["REDIS_URL"]
-    async with AsyncExitStack() as stack:
-        first, second = [
-            await stack.enter_async_context(redis.asyncio.Redis.from_url(url)) for _ in range(2)
-        ]
-        sync_client = stack.enter_context(redis.Redis.from_url(url))
-        async with AsyncLock(first, "a"):
-            with pytest.raises(LockError, match="already held by this task"):
-                await AsyncLock(second, "a").acquire()
-            async with AsyncLock(second, "a", reentrant=True) as again:
-                assert await again.owned()
-            with pytest.raises(LockError, match="already held by this task"):
-                Lock(sync_client, "a").acquire()
-            with Lock(sync_client, "a", reentrant=True) as in_sync:
-                assert in_sync.owned()
-        with Lock(sync_client, "a") as held:
-            async with AsyncLock(first, "a", reentrant=True) as again:
-                assert await again.extend(30)
-            assert held.owned()

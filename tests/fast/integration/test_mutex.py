@@ -6,9 +6,8 @@ import re
 import threading
 import time
 from contextlib import suppress
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from functools import partial
-from uuid import UUID
 
 import pytest
 import redis.exceptions
@@ -24,16 +23,16 @@ from django_redislock import (
 )
 from django_redislock.engine import lease, protocol, registry, renewer
 from django_redislock.lock_types import base, lease_flows
-from django_redislock.lock_types.acquisition import Acquisition
 from django_redislock.testing import held_elsewhere
 from tests.lock_tools import (
     free,
     interrupt_at,
-    interrupt_where,
     start,
     waiting,
 )
 from tests.tools import wait_until
+
+FILES = [module.__file__ for module in (base, lease_flows, lease, registry, protocol, renewer)]
 
 NAMES = ["a b {c} 'd' \"e\" %s \\", "*?[a-z]", "h:index", "grant:x:y", "🔒" * 128]
 
@@ -131,12 +130,10 @@ def test_fencing_tokens_grow_when_redis_lost_its_data(manager, redis_server):
 
 def test_a_waiter_that_acquires_is_shown_as_the_holder_with_its_metadata(manager):
     metadata = {"why": "Ünïcode <b>", "list": [1, None, {"a": 0.5}]}
-    others = {"when": datetime(2024, 5, 1, tzinfo=UTC), "id": UUID(int=1)}
-    texts = {"when": "2024-05-01T00:00:00Z", "id": str(UUID(int=1))}
 
     def hold():
         threading.current_thread().name = "second 'one'"
-        with manager.lock("a", metadata=metadata | others):
+        with manager.lock("a", metadata=metadata):
             return manager.get("a")
 
     with manager.lock("a"):
@@ -144,7 +141,7 @@ def test_a_waiter_that_acquires_is_shown_as_the_holder_with_its_metadata(manager
         waiting(manager, "a", 1)
     info = waiter.result(60)
     assert info.holder.thread == "second 'one'"
-    assert info.metadata == metadata | texts
+    assert info.metadata == metadata
 
 
 @pytest.mark.parametrize("additional", [0, -1, float("nan"), "5"])
@@ -157,21 +154,26 @@ def test_an_invalid_extension_is_refused_by_name(manager, additional):
             lock.extend(100)
 
 
-@pytest.mark.parametrize("method", [base.BaseLock.release, base.BaseLock.__exit__])
-def test_an_interrupt_while_a_lock_is_left_leaves_nothing_held(method):
-    files = [module.__file__ for module in (base, lease_flows, lease, registry, protocol, renewer)]
+@pytest.mark.parametrize(
+    ("method", "first", "place"),  # before the first step, no code of the package runs
+    [
+        (base.BaseLock.__enter__, 1, "add"),
+        (base.BaseLock.__exit__, 3, "remove"),
+        (base.BaseLock.release, 3, "remove"),
+    ],
+)
+def test_an_interrupt_while_a_lock_is_entered_or_left_leaves_nothing_held(method, first, place):
     lock, places = locks.lock("a", timeout=600), set()
-    for step in range(3, 300):  # during the first two steps, no code of the package runs
-        striking = interrupt_at(step, method.__code__, *files)
-        with suppress(KeyboardInterrupt), striking as struck:
-            lock.acquire()
-            method(lock) if method is base.BaseLock.release else method(lock, None, None, None)
-        wait_until(lambda: locks.get("a") is None, timeout=10)
+    for step in range(first, 300):
+        with suppress(KeyboardInterrupt), interrupt_at(step, method.__code__, *FILES) as struck:
+            lock.__enter__()
+            lock.release() if method is base.BaseLock.release else lock.__exit__(None, None, None)
+        free(locks, "a", timeout=10)
+        assert not lock.token, struck
         if not struck:
             break
         places |= {*struck}
-    assert {"BaseLock._owner", "HoldsOfLock.remove", "BaseLock._release_hold"} <= places
-    assert {"release_lease", "Lease.end", "remove", "release"} <= places
+    assert place in places
 
 
 def test_a_block_releases_what_was_acquired_in_it():
@@ -199,15 +201,6 @@ def test_a_generator_that_another_thread_closes_releases_its_lock():
     assert locks.get("a")
     start(generator.close).result(60)
     assert not locks.get("a")
-
-
-@pytest.mark.parametrize("place", ["add", "Renewer.watch", "Hold.begin"])
-def test_an_interrupt_after_an_acquisition_releases_the_lock(place):
-    lock = locks.lock("a", timeout=600)
-    with interrupt_where(place, Acquisition.enter):
-        lock.__enter__()
-    free(locks, "a")
-    assert not lock.token
 
 
 def test_a_holder_that_ended_without_a_release_is_forgotten():

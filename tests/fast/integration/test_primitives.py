@@ -6,8 +6,7 @@ import pytest
 from redis.exceptions import ConnectionError
 
 from django_redislock import LockError, LockLost, locks
-from django_redislock.lock_types.multi_lock import MultiAcquisition
-from tests.lock_tools import free, interrupt_where, start, waiting
+from tests.lock_tools import free, start, waiting
 from tests.round_trips import RoundTrips
 from tests.tools import wait_until
 
@@ -176,11 +175,3 @@ def test_the_loss_of_several_calls_on_lost_once():
             lock.release()
         assert lock.acquire()
     assert lost == [lock]
-
-
-@pytest.mark.parametrize("place", ["CompositeHold.__init__", "CompositeHold.begin"])
-def test_an_interrupt_after_the_acquisition_releases_all_locks(place):
-    many = locks.lock_many(["a", "b"], timeout=600)
-    with interrupt_where(place, MultiAcquisition._acquire_each):
-        many.__enter__()
-    wait_until(lambda: held() == [])

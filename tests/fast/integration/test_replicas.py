@@ -49,13 +49,6 @@ def on(replica: Node, name: str) -> bool:
 def test_a_lock_is_on_the_replica_when_it_is_acquired(alias_on, primary, replica):
     # The client's timeout limits the wait for the replica.
     replicated = alias_on(primary.url, socket_timeout=0.95)
-
-    async def use():
-        for number in range(20, 30):
-            async with replicated.lock(f"a{number}", min_replicas=1):
-                assert on(replica, f"a{number}")
-
-    asyncio.run(use())
     for number in range(10):
         with replicated.lock(f"a{number}", min_replicas=1):
             assert on(replica, f"a{number}")

@@ -7,7 +7,6 @@ import pytest
 
 from django_redislock import locks
 from tests.lock_tools import commands, start, waiting
-from tests.round_trips import RoundTrips
 from tests.tools import ROOT
 
 KINDS = {
@@ -58,19 +57,3 @@ def test_the_cost_of_a_lock_matches_the_table(redis_server, kind):
     assert cost(redis_server, lock.release) == release
     # A heartbeat of the waiter may fall into the handover, with one more request.
     assert min(hand_over(make, redis_server) for _ in range(5)) == over
-
-
-def test_the_round_trips_of_a_held_lock():
-    with locks.lock("a", reentrant=True) as lock:
-        lock.reacquire()  # the server knows the script
-        for ask, count in (
-            (lock.locked, 1),
-            (lock.owned, 1),
-            (lock.reacquire, 1),
-            (lock.assert_held, 0),
-            (lock.acquire, 0),
-            (lock.release, 0),
-        ):
-            with RoundTrips(of_this_thread=True) as made:
-                ask()
-            assert (ask.__name__, made.count) == (ask.__name__, count)
