@@ -5,7 +5,7 @@ from functools import partial
 import pytest
 from django.core.checks import run_checks
 from django.core.exceptions import ImproperlyConfigured
-from redis import Redis, Sentinel
+from redis import Redis
 
 from django_redislock import locks
 from django_redislock.checks import check_settings
@@ -113,18 +113,11 @@ def test_a_key_function_is_W004(settings, alias_on, own_server):
     assert "'own'" in message.msg
 
 
-def client_of_sentinels():
-    options = {"ssl": True, "ssl_check_hostname": False, "socket_connect_timeout": 1}
-    sentinels = Sentinel([("127.0.0.1", 1)], sentinel_kwargs=options)
-    return sentinels.master_for("locks", ssl=True, ssl_check_hostname=True)
-
-
 @pytest.mark.parametrize(
     ("make", "is_reported"),
     [
         ("unchecked_client", True),
         ("checked_client", False),
-        ("client_of_sentinels", True),
     ],
 )
 def test_a_client_that_accepts_any_host_is_W005(settings, make, is_reported):

@@ -219,15 +219,6 @@ def test_each_lock_type_is_entered_again_or_refused():
     assert not list(locks.active())
 
 
-def test_quorums(three_servers, settings):
-    for alias in three_servers:
-        settings.CACHES = {**settings.CACHES, f"twin-{alias}": settings.CACHES[alias]}
-    twins = [f"twin-{alias}" for alias in three_servers]
-    mixed = [three_servers[0], *twins[1:]]
-    refused(locks.quorum("a", three_servers), locks.quorum("a", mixed))
-    allowed(locks.quorum("a", three_servers), locks.quorum("a", mixed, reentrant=True))
-
-
 # Who is not refused
 
 

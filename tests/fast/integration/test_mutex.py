@@ -297,13 +297,3 @@ def test_the_error_names_the_holder_and_counts_the_waiters(hold):
     held.release()
     assert waiter.result(60)
     locks.force_release("a")
-
-
-def test_the_error_of_several_names_the_lock_that_blocked():
-    assert start(locks.lock("b", auto_renewal=False).acquire).result(60)
-    many = locks.lock_many(["a", "b", "c"], reentrant=True, blocking=False)
-    with locks.lock("a"), pytest.raises(LockError, match=r"^Lock 'b' was not acquired") as caught:
-        many.__enter__()
-    assert caught.value.lock_name == "b"
-    assert caught.value.holder == locks.get("b").holder
-    locks.force_release("b")

@@ -12,7 +12,7 @@ from redis.exceptions import ConnectionError
 
 from django_redislock import LockLost, locks, signals
 from django_redislock.engine import timing
-from tests.lock_tools import awaiting, free, listening, start, waiting
+from tests.lock_tools import free, listening, start, waiting
 from tests.tools import wait_until
 
 LIFE = ("waiting", "acquired", "refused", "failed", "released", "lost")
@@ -190,7 +190,7 @@ def test_a_lock_with_release_on_commit_sends_released_at_the_commit(heard):
 async def test_a_wait_that_is_cancelled_sends_failed(heard):
     async with locks.lock("a"):
         waits = asyncio.create_task(locks.lock("a").aacquire())
-        await awaiting(locks, "a", 1)
+        await asyncio.to_thread(wait_until, lambda: "waiting" in heard.names)
         waits.cancel()
         await asyncio.wait([waits])
     assert heard.by_acquisition() == [["acquired", "released"], ["waiting", "failed"]]

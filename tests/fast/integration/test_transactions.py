@@ -10,12 +10,10 @@ from django.db import transaction
 
 from django_redislock import LockLost, locks
 from django_redislock.lock_types import transactions
-from django_redislock.lock_types.transactions import Atomic
-from tests.lock_tools import interrupt_at, start
+from tests.lock_tools import start
 from tests.tools import Child, wait_until
 
 real = pytest.mark.django_db(transaction=True)
-FILE = transactions.__file__
 
 
 def is_held(name="a"):
@@ -103,23 +101,6 @@ def test_a_release_inside_a_transaction_warns_once(warnings):
     [message] = warnings()
     assert "'a'" in message
     assert "release_on_commit" in message
-
-
-@real
-# Nothing of __exit__ runs before its second step.
-@pytest.mark.parametrize(("method", "first"), [(Atomic.__enter__, 1), (Atomic.__exit__, 2)])
-def test_an_interrupt_at_any_step_of_atomic_ends_lock_and_transaction(method, first):
-    both, files, places = locks.atomic("a", timeout=600), (FILE, contextlib.__file__), set()
-    for step in range(first, 100):
-        striking = interrupt_at(step, method.__code__, *files)
-        with suppress(KeyboardInterrupt), striking as struck, both:
-            pass
-        wait_until(lambda: not is_held())
-        assert not transaction.get_connection().in_atomic_block, struck
-        if not struck:
-            break
-        places |= {*struck}
-    assert method.__qualname__ in places
 
 
 @real
