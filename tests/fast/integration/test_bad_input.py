@@ -38,6 +38,7 @@ USES = {
     "using": [lambda aliases: locks.quorum("a", aliases)],
     "using_db": [lambda alias: locks.atomic("a", using_db=alias)],
     "kind": [lambda kind: locks.active(kind=kind)],
+    "pattern": [locks.page],
     "start": [lambda start: locks.page(start=start, stop=2)],
     "stop": [lambda stop: locks.page(stop=stop)],
 }
@@ -66,6 +67,8 @@ WRONG_TYPES = {
     "using": ["q0", None, ["q0", 1, "q2"]],
     "on_lost": [5, coroutine],
     "release_on_commit": [None, ["default"]],
+    "using_db": [True],
+    "pattern": [b"a*"],
     "metadata": [[1], {1: "a"}, {"a": object()}],
 }
 WRONG_VALUES = {

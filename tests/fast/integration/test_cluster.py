@@ -9,7 +9,7 @@ import pytest
 import redis
 import redis.asyncio
 from redis.crc import key_slot
-from redis.exceptions import ConnectionError, TimeoutError, TryAgainError
+from redis.exceptions import AskError, ConnectionError, MovedError, TimeoutError, TryAgainError
 
 from django_redislock import locks
 from django_redislock.backends import cluster as nodes_of_cluster
@@ -125,12 +125,34 @@ def test_a_redirection_to_an_unresponsive_node_is_an_error_in_time(cluster, sett
         new.resume()
 
 
+def test_a_redirection_to_an_unknown_node_refreshes_the_topology(cluster):
+    slot = slot_of("a")
+
+    def redirected(owner):
+        keeper = owner.node()
+        for error in (MovedError, AskError):
+            assert owner.follow(error(f"{slot} 127.0.0.1:1")) is None
+        assert owner.node() is keeper
+
+    async def use():
+        async with locks.lock("a"):
+            nodes = await servers["default"].async_client()
+            redirected(nodes)
+            await asyncio.wait([nodes._refresh_task])
+
+    redirected(servers["default"].client)
+    asyncio.run(use())
+
+
 def test_a_slot_that_does_not_arrive_is_an_error_without_leftovers(cluster, monkeypatch):
     monkeypatch.setattr(nodes_of_cluster, "SLOT_MOVE_SECONDS", 0.1)
     slot = slot_of("a")
     assert locks.lock("a").acquire()
-    with cluster.moving(slot, another(cluster, slot)), pytest.raises(TryAgainError):
-        locks.get("a")
+    with cluster.moving(slot, another(cluster, slot)):
+        with pytest.raises(TryAgainError):
+            locks.get("a")
+        with pytest.raises(redis.RedisError):
+            asyncio.run(locks.aget("a"))
     assert locks.force_release("a") == 1
 
 

@@ -14,6 +14,8 @@ from tests.lock_fixtures import CORE, DJANGO_REDIS
 from tests.lock_tools import start, waiting
 from tests.servers import Certificates, Node
 
+DJANGO_VALKEY = "django_valkey.cache.ValkeyCache"
+
 
 def prefixes(client):
     return {key.partition(":lock:")[0].strip("{}") for key in client.scan_iter("*:lock:*")}
@@ -78,9 +80,11 @@ def the_check():
 
 MISTAKEN = {
     "address": (CORE, {"LOCATION": "redis://.example.com:6379/0"}, ""),
+    "no address": (CORE, {"LOCATION": []}, ""),
     "option": (CORE, {"socket_timeoutt": 5}, "socket_timeoutt"),
     "value": (CORE, {"max_connections": "many"}, "max_connections"),
     "timeout": (CORE, {"socket_timeout": "5"}, "socket_timeout must be at least"),
+    "database": (CORE, {"db": "x"}, "db must be a number, got 'x'"),
     "class": ("django.core.cache.backends.redis.NoCache", {}, "NoCache"),
     "django-redis's timeout": (DJANGO_REDIS, {"SOCKET_TIMEOUT": "5"}, "Socket timeout"),
     "django-redis's client": (DJANGO_REDIS, {"CLIENT_CLASS": "nowhere.Client"}, "nowhere"),
@@ -98,10 +102,17 @@ def test_an_alias_with_invalid_options_is_named(settings, alias_on, backend, opt
     assert re.search(f"'own': .*({text})", the_check().msg)
 
 
-def test_a_client_class_that_is_not_supported_is_refused(alias_on):
-    url, client_class = "redis://127.0.0.1:1/0", f"{__name__}.OtherClient"
+@pytest.mark.parametrize(
+    ("backend", "client_class"),
+    [
+        (DJANGO_REDIS, f"{__name__}.OtherClient"),
+        (DJANGO_VALKEY, "django_valkey.client.ShardClient"),
+    ],
+)
+def test_a_client_class_that_is_not_supported_is_refused(alias_on, backend, client_class):
+    own = alias_on("redis://127.0.0.1:1/0", backend=backend, CLIENT_CLASS=client_class)
     with pytest.raises(ImproperlyConfigured, match="'own': "):
-        alias_on(url, backend=DJANGO_REDIS, CLIENT_CLASS=client_class).count()
+        own.count()
 
 
 class OtherClient:
@@ -182,7 +193,8 @@ def place(alias_on, server, certificates):
         options = {"ssl_ca_certs": certificates.shown["ssl_ca_certs"], **options}
         if backend != CORE:
             options = {"CONNECTION_POOL_KWARGS": options}
-        return alias_on(f"rediss://127.0.0.1:{server.port}/0", backend=backend, **options)
+        scheme = "valkeys" if backend == DJANGO_VALKEY else "rediss"
+        return alias_on(f"{scheme}://127.0.0.1:{server.port}/0", backend=backend, **options)
 
     return make
 
@@ -199,7 +211,7 @@ def become_another_host(server, certificates):
     return become
 
 
-@pytest.mark.parametrize("backend", [CORE, DJANGO_REDIS])
+@pytest.mark.parametrize("backend", [CORE, DJANGO_REDIS, DJANGO_VALKEY])
 def test_a_client_refuses_the_certificate_of_another_host(place, become_another_host, backend):
     assert place(backend).ping()
     become_another_host()
@@ -209,9 +221,12 @@ def test_a_client_refuses_the_certificate_of_another_host(place, become_another_
             ask()
 
 
-def test_a_project_can_accept_any_host(place, become_another_host):
+@pytest.mark.parametrize(
+    "options", [{"ssl_check_hostname": False}, {"ssl_cert_reqs": "none"}], ids=str
+)
+def test_a_project_can_accept_any_host(place, become_another_host, options):
     become_another_host()
-    assert place(ssl_check_hostname=False).ping()
+    assert place(**options).ping()
 
 
 def test_the_renewal_refuses_the_certificate_of_another_host(

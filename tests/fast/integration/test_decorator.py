@@ -120,7 +120,13 @@ def test_method_decorator_puts_a_lock_on_a_method_of_a_view():
         def get(self, request, pk):
             return HttpResponse(",".join(held()))
 
-    assert Whole.as_view()(RequestFactory().get("/"), pk=1).content == b"report:1"
+    class Atomic(View):
+        @method_decorator(locks.atomic("report:{pk}"))
+        def get(self, request, pk):
+            return HttpResponse(",".join(held()))
+
+    for view in (Whole, Atomic):
+        assert view.as_view()(RequestFactory().get("/"), pk=1).content == b"report:1"
 
 
 def test_an_invalid_template_is_refused_at_import():

@@ -10,6 +10,7 @@ from redis.exceptions import ConnectionError
 from django_redislock import LockError, LockLost, LockNotOwnedError, clock, locks
 from django_redislock.engine import protocol
 from django_redislock.engine.runners import run
+from django_redislock.lock_types import quorum as primitive
 from tests.lock_fixtures import CORE
 from tests.lock_tools import hold_of, lease_of, start, until, waiting, within
 from tests.quorums import ALL, BOUND, THREE, alone, at, holders, quorum
@@ -321,6 +322,33 @@ async def test_cancellation_at_any_moment_leaves_nothing(five):
     for number in range(50):
         await asyncio.gather(*(cancelled(f"n{(4 * number + each) % 20}") for each in range(4)))
     await until(five.has_none_left)
+
+
+def test_the_error_reports_a_majority_that_cannot_record_the_token(five, settings):
+    rules = ["on", "nopass", "~*", "+@all", "-persist"]
+    for alias, server, client in zip(ALL, five.servers, five.clients, strict=True):
+        client.execute_command("ACL", "SETUSER", "taker", *rules)
+        settings.CACHES[alias]["LOCATION"] = f"redis://taker:any@127.0.0.1:{server.port}/0"
+    with within(BOUND), pytest.raises(ConnectionError, match="needs 3 of 5 servers, but 5 failed"):
+        quorum(blocking_timeout=BOUND).acquire()
+    five.none_left()
+
+
+def test_an_interrupt_while_the_others_are_asked_leaves_nothing(five, monkeypatch):
+    gather, asked = primitive.Gather, []
+
+    def interrupt_the_second(*args):
+        asked.append(args)
+        if len(asked) == 2:
+            raise KeyboardInterrupt
+        return gather(*args)
+
+    monkeypatch.setattr(primitive, "Gather", interrupt_the_second)
+    lock = quorum(timeout=60)
+    with pytest.raises(KeyboardInterrupt):
+        lock.acquire()
+    five.none_left(timeout=4)
+    assert lock.token is None
 
 
 # Refused arguments and locks

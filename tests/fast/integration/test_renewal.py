@@ -273,6 +273,8 @@ def test_a_renewal_counts_for_at_most_the_requested_lease():
 def test_a_lock_is_acquired_without_renewal_if_no_thread_can_be_started(own_locks, caplog):
     lock = own_locks.lock("a", timeout=1.5, blocking_timeout=5)
     with no_new_threads():
+        with own_locks.lock("a", timeout=30, auto_renewal=False):
+            assert "not renewed" not in caplog.text
         assert lock.acquire()
     assert "Lock is not renewed: name='a'" in caplog.text
     with own_locks.lock("b", timeout=1.5):  # the next lease starts the renewal of both

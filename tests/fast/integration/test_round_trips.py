@@ -57,3 +57,13 @@ def test_the_cost_of_a_lock_matches_the_table(redis_server, kind):
     assert cost(redis_server, lock.release) == release
     # A heartbeat of the waiter may fall into the handover, with one more request.
     assert min(hand_over(make, redis_server) for _ in range(5)) == over
+
+
+def test_an_uncontended_lock_calls_six_commands_in_each_script(redis_server):
+    lock, inside = locks.lock("a"), {"acquire": [], "release": []}
+    for _ in range(5):  # the first one in a minute also deletes old rates
+        for what, calls in inside.items():
+            with commands(redis_server) as called:
+                getattr(lock, what)()
+            calls.append(called.total() - sent(called))
+    assert {what: min(calls) for what, calls in inside.items()} == {"acquire": 6, "release": 6}
