@@ -1,5 +1,4 @@
-"""A lock object ends with its last reference, also after a failed request. If it holds a lock
-then, there is a warning."""
+"""A lock object that ends with its last reference while it holds its lock warns."""
 
 import asyncio
 import gc

@@ -155,7 +155,7 @@ def test_a_request_can_wait():
     assert waiter.result().status_code == 200
 
 
-# Methods, CSRF and users
+# Methods and users
 
 
 @pytest.mark.parametrize(

@@ -100,17 +100,6 @@ def test_raise_on_release_error_can_be_turned_off(client, caplog):
     assert "Lock not released at the end of its block: name='a'" in caplog.text
 
 
-async def test_a_client_of_the_other_kind_is_refused(client):
-    async with async_client() as other:
-        for lock_class, wrong in ((Lock, "redis://127"), (AsyncLock, client), (Lock, other)):
-            with pytest.raises(TypeError, match="client"):
-                lock_class(wrong, "a")
-        with pytest.raises(TypeError, match="async with"), AsyncLock(other, "a"):
-            pass
-        with pytest.raises(TypeError, match=r"redis\.asyncio"):
-            await Lock(client, "a").aacquire()
-
-
 # Holders
 
 

@@ -1,5 +1,5 @@
-"""The cost of each operation: round trips, commands from clients (which are in a table of the
-documentation), and commands that the scripts call."""
+"""The cost of a lock: commands from clients, which are in a table of the documentation, and
+commands that the scripts call."""
 
 import re
 
