@@ -137,7 +137,7 @@ async def test_the_lock_of_an_ended_task_is_not_renewed(manager, way):
 
 
 async def test_a_sync_acquisition_that_would_block_the_event_loop_raises():
-    lock = locks.lock("a")
+    lock = locks.lock("a", blocking_timeout=20)
     async with held_by_another_task(locks.lock("a")):
         with pytest.raises(SynchronousOnlyOperation, match=r"'a'.*aacquire"):
             lock.acquire()

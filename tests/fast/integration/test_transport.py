@@ -14,7 +14,7 @@ from redis.exceptions import TimeoutError
 from redis.retry import Retry
 
 from django_redislock import AsyncLock, Lock, clock
-from django_redislock.engine import protocol, thread_transport, transport
+from django_redislock.engine import protocol, renewer, thread_transport, transport
 from django_redislock.engine.runners import arun, run
 from django_redislock.engine.transport import acall, call
 from django_redislock.keys import Keys
@@ -214,6 +214,20 @@ def test_a_holder_renews_and_releases_with_an_exhausted_pool(own_server, own_red
         for user in users:
             user.result(60)
         assert not lock.locked()
+
+
+def test_an_idle_renewer_closes_its_connection_and_the_next_lease_starts_another(
+    own_locks, own_redis, monkeypatch
+):
+    def connected():
+        return len(own_redis.client_list()) - 1
+
+    monkeypatch.setattr(renewer, "RENEWER_IDLE_SECONDS", 0.05)
+    for _ in range(2):
+        with own_locks.lock("a", timeout=1.5):
+            assert connected() == 1
+            wait_until(lambda: connected() == 2)
+        wait_until(lambda: connected() == 1)
 
 
 # A reply that has arrived counts, even if the process was too busy to read it in time
