@@ -1,35 +1,22 @@
 """`get_or_set()` and `cached()`: one caller computes a value, and the others wait for it."""
 
 import asyncio
-import inspect
 import itertools
-import pickle
 import threading
 import time
-import zlib
-from contextlib import ExitStack, suppress
-from contextvars import copy_context
-from importlib.util import find_spec
-from pathlib import Path
 
 import pytest
 from asgiref.sync import async_to_sync, iscoroutinefunction, sync_to_async
 from django.core.cache import caches
 from django.core.exceptions import ImproperlyConfigured
-from django.core.management import call_command
-from django.http import HttpResponse
-from django.test import RequestFactory
 from prometheus_client import CollectorRegistry
 from redis.exceptions import NoPermissionError
 
-from django_redislock import LockError, LockNotAcquired, cache_miss, caching, locks, metrics
-from django_redislock.engine import protocol
-from django_redislock.signals import lock_acquired, lock_refused
+from django_redislock import LockError, LockNotAcquired, cache_miss, locks, metrics
+from django_redislock.signals import lock_refused
 from django_redislock.testing import held_elsewhere, lose
 from tests.lock_tools import (
-    awaiting,
     hanging,
-    interrupt_at,
     listening,
     renewed,
     start,
@@ -40,11 +27,7 @@ from tests.round_trips import RoundTrips
 from tests.servers.memcached import memcached
 from tests.tools import Child, wait_until
 
-DATABASE = "django.core.cache.backends.db.DatabaseCache"
 FILES = "django.core.cache.backends.filebased.FileBasedCache"
-MEMCACHED = ["PyMemcacheCache"]
-if find_spec("pylibmc"):  # it has wheels for one version of Python
-    MEMCACHED += ["PyLibMCCache"]
 
 LOCK = "cache:values:rates"
 
@@ -115,22 +98,14 @@ def test_a_hit_costs_one_get_of_the_cache_and_no_lock():
     caches["default"].delete("hit")
 
 
-@pytest.mark.parametrize("alias", ["values", "default", "django_redis", "in_json", "in_database"])
-def test_any_value_is_a_value_in_a_cache_of_any_backend(settings, db, values, alias):
-    json = {"SERIALIZER": "django_redis.serializers.json.JSONSerializer"}
-    settings.CACHES = {
-        **settings.CACHES,
-        "in_json": {**settings.CACHES["django_redis"], "OPTIONS": json},
-        "in_database": {"BACKEND": DATABASE, "LOCATION": "values"},
-    }
-    call_command("createcachetable")
-    for value in (None, False, [], ["a", "b", "c"], [[1], 2, 3], {"EUR": 1}):
-        for timeout, stale in ((60.5, 60), (60, 0)):
-            assert get(value, timeout, cache=alias, stale=stale) == value
-            assert get(refuse, cache=alias, stale=stale) == value
-            if not stale:
-                assert caches[alias].get("rates") == value
-            caches[alias].delete("rates")
+@pytest.mark.parametrize("stale", [0, 60])
+def test_any_value_is_a_value(values, stale):
+    for value in (None, False, [], ["a", "b", "c"], {"EUR": 1}):
+        assert get(value, stale=stale) == value
+        assert get(refuse, stale=stale) == value
+        if not stale:
+            assert values.get("rates") == value
+        values.delete("rates")
 
 
 def test_versions_of_a_key_are_values_with_locks_of_their_own(values):
@@ -162,7 +137,6 @@ def test_one_computes_and_the_others_get_its_value_at_the_same_time(values, arri
 
 def test_an_exception_reaches_its_caller_and_one_waiter_computes_for_the_others(values, arrived):
     first, second = Slow(), Slow()
-    acquired = []
 
     def compute():
         if not first.began.is_set():
@@ -170,68 +144,40 @@ def test_an_exception_reaches_its_caller_and_one_waiter_computes_for_the_others(
             raise ZeroDivisionError
         return second()
 
-    with listening(lock_acquired, lambda **about: acquired.append(about["name"])):
-        callers = [start(get, compute) for _ in range(20)]
-        arrived(19)
-        first.may_end.set()
-        assert second.began.wait(60)
-        waiting(locks, LOCK, 1)  # one of the others
-        second.may_end.set()
-        results = [each.exception() or each.result() for each in callers]
+    callers = [start(get, compute) for _ in range(20)]
+    arrived(19)
+    first.may_end.set()
+    assert second.began.wait(60)
+    waiting(locks, LOCK, 1)  # one of the others
+    second.may_end.set()
+    results = [each.exception() or each.result() for each in callers]
     assert sorted(map(repr, results)) == ["1"] * 19 + ["ZeroDivisionError()"]
-    assert acquired.count(LOCK) < 15  # it is 4 if no thread is late
 
 
 async def compute_async():
     return 1
 
 
-def generate():
-    yield 1
-
-
 @pytest.mark.parametrize(
-    ("default", "error", "text"),
+    ("default", "error"),
     [
-        (raising(ZeroDivisionError), ZeroDivisionError, None),
-        (raising(KeyboardInterrupt), KeyboardInterrupt, None),
-        (raising(StopIteration), RuntimeError, "StopIteration"),
-        (raising(ConnectionError("bank")), ConnectionError, "bank"),  # no outage of ours
-        (threading.Lock, (TypeError, AttributeError), None),  # it does not pickle
-        (compute_async, TypeError, "'rates' returned a coroutine"),
-        (generate, TypeError, "'rates' returned a generator"),
+        (raising(KeyboardInterrupt), KeyboardInterrupt),
+        (raising(StopIteration), RuntimeError),
+        (raising(ConnectionError("bank")), ConnectionError),  # no outage of ours
+        (compute_async, TypeError),
     ],
 )
-def test_a_computation_that_fails_runs_once_and_releases_the_lock(values, default, error, text):
+def test_a_computation_that_fails_runs_once_and_releases_the_lock(values, default, error):
     runs = []
 
     def compute():
         runs.append(1)
         return default()
 
-    with pytest.raises(error, match=text):
+    with pytest.raises(error):
         get(compute)
     assert len(runs) == 1
     assert locks.get(LOCK) is None
-    assert get(lambda: 1) == 1
-
-
-@pytest.mark.filterwarnings("ignore:coroutine 'Miss.get' was never awaited:RuntimeWarning")
-def test_an_interrupt_at_any_step_releases_the_lock(values):
-    def interrupted_at(step):
-        code = caching.get_or_set.__code__
-        with suppress(KeyboardInterrupt), interrupt_at(step, code, cache_miss.__file__) as struck:
-            get(lambda: 1, stale=60)
-        assert locks.get(LOCK) is None
-        values.clear()
-        assert get(lambda: "again") == "again"
-        values.clear()
-        return struck
-
-    steps = itertools.count(1)
-    while copy_context().run(interrupted_at, next(steps)):
-        pass
-    assert next(steps) > 50
 
 
 def test_a_waiter_computes_after_the_computing_process_has_died(values):
@@ -294,11 +240,7 @@ def test_a_stale_value_is_returned_while_one_caller_refreshes_it(values, moving_
     slow.may_end.set()
     assert without_stale.result() == refreshing.result() == get(refuse, 10, stale=60) == 1
     moving_time[0] += 71
-    assert get(lambda: "new", 0.5) == "new"
-    moving_time[0] += 0.6
-    assert get(lambda: "newer", None) == "newer"
-    moving_time[0] += 1e9
-    assert get(refuse) == "newer"
+    assert get(lambda: "new", 10) == "new"
 
 
 # The lock is lost, and Redis is away
@@ -338,72 +280,30 @@ def test_without_redis_the_value_is_computed_without_a_lock(
     assert async_to_sync(own_locks.aget_or_set)("rates", lambda: 1, 60, cache=alias) == 1
     assert values.get("rates") == (1 if alias == "values" else None)
     assert caplog.text.count("Value computed without a lock: key='rates' error=") == 1
-    with pytest.raises(LockError, match="asks for its own value"):
-        own_locks.get_or_set(
-            "own", lambda: own_locks.get_or_set("own", refuse, 60, cache=alias), 60, cache=alias
-        )
 
 
-@pytest.mark.parametrize(
-    ("of_locks", "of_values"),
-    [("own", "values"), ("own", "own"), ("default", "own")],
-    ids=["locks", "both", "values"],
-)
-def test_waiters_compute_if_redis_goes_away(values, own_locks, own_server, of_locks, of_values):
-    manager = locks.using(of_locks)
+def test_waiters_compute_if_redis_goes_away(values, own_locks, own_server):
     slow = Slow()
     callers = [
-        start(lambda: manager.get_or_set("rates", slow, 60, cache=of_values)) for _ in range(3)
+        start(lambda: own_locks.get_or_set("rates", slow, 60, cache="own")) for _ in range(3)
     ]
-    waiting(manager, f"cache:{of_values}:rates", 1)
+    waiting(own_locks, "cache:own:rates", 1)
     own_server.stop()
     slow.may_end.set()
     assert sorted(each.result() for each in callers) == [1, 2, 3]
 
 
-@pytest.mark.parametrize(
-    ("method", "stale", "alias", "when", "expected"),
-    [
-        ("get_or_set", 0, "values", "before", "new"),
-        ("get_or_set", 0, "own", "before", "new"),
-        ("get_or_set", 0, "own", "during", "new"),
-        ("get_or_set", 60, "values", "before", "old"),
-        ("aget_or_set", 60, "values", "during", "new"),
-    ],
-)
-def test_a_redis_that_hangs_delays_a_value_for_a_bounded_time(
-    values, alias_on, own_server, moving_time, monkeypatch, method, stale, alias, when, expected
-):
-    if stale:  # without the stale value, it would wait for a reply for a minute
-        monkeypatch.setattr(protocol, "REPLY_TIMEOUT_SECONDS", 60)
-    own_locks = alias_on(own_server.url, socket_timeout=60 if stale else 1)
-    own_locks.get_or_set("rates", lambda: "old", 10, cache=alias, stale=stale)
-    moving_time[0] = 11
-    if not stale:
-        caches[alias].delete("rates")
-
-    def compute():
-        if when == "during":
-            stack.enter_context(hanging(own_server))
-        return "new"
-
-    ask = getattr(own_locks, method)
-    ask = async_to_sync(ask) if method == "aget_or_set" else ask
-    with ExitStack() as stack, within(30):
-        if when == "before":
-            stack.enter_context(hanging(own_server))
-        assert ask("rates", compute, 10, cache=alias, stale=stale) == expected
+@pytest.mark.parametrize("alias", ["values", "own"])
+def test_a_redis_that_hangs_delays_a_value_for_a_bounded_time(values, alias_on, own_server, alias):
+    own_locks = alias_on(own_server.url, socket_timeout=1)
+    with hanging(own_server), within(30):
+        assert own_locks.get_or_set("rates", lambda: "new", 60, cache=alias) == "new"
 
 
 def test_an_error_that_is_no_outage_is_raised(values, own_locks, own_redis):
     own_redis.acl_setuser(own_redis.acl_whoami(), enabled=True, commands=["-eval", "-evalsha"])
     with pytest.raises(NoPermissionError):
         own_locks.get_or_set("rates", refuse, 60, cache="values")
-    values.set("rates", 1)
-    file = next(Path(values._dir).iterdir())
-    file.write_bytes(file.read_bytes()[:-5])
-    with pytest.raises(zlib.error):
-        get(refuse)
 
 
 # Async code
@@ -439,40 +339,19 @@ async def test_sync_code_in_an_event_loop_computes_instead_of_waiting(values, ca
 # Memcached
 
 
-@pytest.fixture(params=MEMCACHED)
-def in_memcached(request, settings):
+def test_memcached_can_store_the_values(settings):
     pytest.importorskip("pymemcache")
-    backend = f"django.core.cache.backends.memcached.{request.param}"
+    backend = "django.core.cache.backends.memcached.PyMemcacheCache"
     with memcached() as server:
         entry = {"BACKEND": backend, "LOCATION": server.location}
         settings.CACHES = {**settings.CACHES, "values": entry}
-        yield server
+        long_key, large = "k" * 240, "x" * 2_000_000
+        assert locks.get_or_set(long_key, lambda: "value", 60, cache="values") == "value"
+        assert locks.get_or_set(long_key, refuse, 60, cache="values") == "value"
+        assert get(lambda: large) == large  # too large to be stored
+        server.kill()
+        assert get(lambda: "computed") == "computed"
         caches["values"].close()
-
-
-@pytest.mark.parametrize("stale", [0, 60])
-def test_memcached_can_store_the_values(in_memcached, stale):
-    numbers = itertools.count(1)
-
-    @locks.cached("k" * 240, timeout=60, stale=stale, cache="values")
-    def compute():
-        return next(numbers)
-
-    assert compute() == compute() == 1
-    compute.invalidate()
-    assert compute() == compute() == 2
-    assert get(lambda: None, stale=stale) is None
-    assert get(refuse, stale=stale) is None
-    large = "x" * 2_000_000
-    assert get(lambda: large, version=2, stale=stale) == large
-
-    def kill():
-        in_memcached.kill()
-        return "computed"
-
-    assert get(kill, version=2) == "computed"
-    for number in range(5):  # the client tries again, and then takes the server for dead
-        assert get(lambda: number) == number  # noqa: B023
 
 
 # A cache in the memory of each process
@@ -495,27 +374,6 @@ def test_a_process_does_not_wait_for_values_that_it_cannot_see(settings):
         child.tell("theirs")
         child.expect("theirs")
     caches["local"].clear()
-
-
-# Bad input
-
-
-@pytest.mark.parametrize(
-    ("options", "error", "text"),
-    [
-        ({"timeout": 0}, ValueError, "timeout must be positive, or None .* got 0"),
-        ({"timeout": "1"}, TypeError, "timeout must be a number of seconds .* got '1'"),
-        ({"stale": -1}, ValueError, "stale must be from 0 .* got -1"),
-        ({"timeout": None, "stale": 5}, ValueError, "stale=5 cannot be used with timeout=None"),
-        ({"lease": 0}, ValueError, "lease must be from 10 ms"),
-        ({"blocking_timeout": -1}, ValueError, "blocking_timeout must not be negative"),
-        ({"ttl": 5}, TypeError, "unexpected keyword argument 'ttl'"),
-    ],
-)
-def test_bad_input_is_named(values, options, error, text):
-    with pytest.raises(error, match=text):
-        get(1, **options)
-    assert locks.get(LOCK) is None
 
 
 # cached(): a function whose results are computed once
@@ -541,15 +399,6 @@ class Shop:
     @classmethod
     def named(cls, pk=1):
         return [cls.__name__, pk]
-
-    @locks.cached("triple:{number}", timeout=60, cache="values")
-    @staticmethod
-    def triple(number):
-        return 3 * number
-
-
-class Branch(Shop):
-    pass
 
 
 def test_the_key_has_the_arguments_of_the_call(values):
@@ -625,45 +474,23 @@ def test_methods_can_be_cached_and_invalidated(values):
     Shop.best.invalidate(shop, limit=5)
     assert Shop.best(shop, 5) == 4
     assert Shop.named(3) == Shop(1).named(pk=3) == ["Shop", 3]
-    assert Branch.named() == ["Branch", 1]
     values.set("Shop:3", "outdated")
-    values.set("Branch:1", "outdated")
     Shop.named.invalidate(3)
     assert Shop.named(3) == ["Shop", 3]
-    assert Branch.named() == "outdated"
-    Branch(1).named.invalidate()
-    assert Branch.named() == ["Branch", 1]
-    assert Shop.triple(2) == Shop(1).triple(2) == values.get("triple:2") == 6
-    Shop(1).triple.invalidate(2)
-    assert values.get("triple:2") is None
 
 
 async def test_a_coroutine_function_can_be_cached(values):
     runs = []
-    may_end = asyncio.Event()
 
     @locks.cached("rates:{currency}", timeout=60, cache="values")
     async def compute(currency):
         runs.append(currency)
-        await may_end.wait()
         return len(runs)
 
     assert iscoroutinefunction(compute)
-    callers = [asyncio.create_task(compute("EUR")) for _ in range(5)]
-    await awaiting(locks, "cache:values:rates:EUR", 1)
-    may_end.set()
-    assert await asyncio.gather(*callers) == [1] * 5
+    assert await asyncio.gather(*(compute("EUR") for _ in range(5))) == [1] * 5
     await compute.ainvalidate("EUR")
     assert await compute("EUR") == 2
-    assert await compute("EUR") == 2
-
-
-def test_it_looks_like_the_function(values):
-    assert rates.__doc__ == "Return the rates of a currency."
-    assert list(inspect.signature(rates).parameters) == ["currency", "day"]
-    assert "rates" in repr(rates)
-    assert pickle.loads(pickle.dumps(rates)) is rates  # noqa: S301  our own
-    assert pickle.loads(pickle.dumps(Shop(1).best))(7) == 1  # noqa: S301  our own
 
 
 async def async_key(currency):
@@ -671,44 +498,31 @@ async def async_key(currency):
 
 
 @pytest.mark.parametrize(
-    ("function", "key", "options", "error", "text"),
+    ("key", "error", "text"),
     [
-        (rates, "rates", {}, ImproperlyConfigured, r"no field.*\(currency, day\)"),
-        (rates, "rates:{other}", {}, ImproperlyConfigured, r"\{other\}.*this parameter"),
-        (rates, "rates:{day.__class__}", {}, ImproperlyConfigured, "begin with '_'"),
-        (rates, 5, {}, TypeError, "key must be a str, or a function .* got 5"),
-        (rates, async_key, {}, TypeError, "key must be a str, or a function"),
-        (generate, "one", {}, TypeError, "generator function"),
-        (rates, "{day}", {"timeout": 0}, ValueError, "timeout must be positive"),
+        ("rates", ImproperlyConfigured, r"no field.*\(currency, day\)"),
+        ("rates:{other}", ImproperlyConfigured, r"\{other\}.*this parameter"),
+        ("rates:{day.__class__}", ImproperlyConfigured, "begin with '_'"),
+        (async_key, TypeError, "key must be a str, or a function"),
     ],
 )
-def test_bad_input_is_found_where_the_function_is_defined(function, key, options, error, text):
+def test_bad_input_is_found_where_the_function_is_defined(key, error, text):
     with pytest.raises(error, match=text):
-        locks.cached(key, **{"timeout": 60} | options)(function)
+        locks.cached(key, timeout=60)(rates)
 
 
-@pytest.mark.parametrize("key", ["total:{shop.pk}", "total:{shop.pk!r}", "total:{order[shop]}"])
-def test_an_attribute_or_item_that_is_none_is_refused(values, key):
-    @locks.cached(key, timeout=60, cache="values")
-    def total(shop, order):
-        return order["shop"]
+def test_an_attribute_that_is_none_is_refused(values):
+    @locks.cached("total:{shop.pk}", timeout=60, cache="values")
+    def total(shop):
+        return "total"
 
-    with pytest.raises(ValueError, match=r"(\{shop\.pk\}|\{order\[shop\]\}) is None"):
-        total(Shop(None), {"shop": None})
-    with pytest.raises(ValueError, match="is None"):
-        total.invalidate(Shop(None), {"shop": None})
-    assert total(Shop(1), {"shop": 1}) == 1
-    broken = locks.cached(lambda currency: None, timeout=60, cache="values")(str.upper)
-    with pytest.raises(TypeError, match="key must be a str, not None"):
-        broken("EUR")
+    for use in (total, total.invalidate):
+        with pytest.raises(ValueError, match=r"\{shop\.pk\} is None"):
+            use(Shop(None))
+    assert total(Shop(1)) == "total"
 
 
 # Metrics
-
-
-@locks.guard("pay:{pk}")
-def pay(request, pk):
-    return HttpResponse()
 
 
 def test_the_number_of_series_does_not_grow_with_the_keys(values):
@@ -717,6 +531,5 @@ def test_the_number_of_series_does_not_grow_with_the_keys(values):
     numbers_of_series = set()
     for number in range(10):
         rates(number)
-        pay(RequestFactory().get("/"), number)
         numbers_of_series.add(sum(len(family.samples) for family in registry.collect()))
     assert len(numbers_of_series) == 1

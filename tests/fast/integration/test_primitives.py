@@ -3,11 +3,9 @@
 import asyncio
 
 import pytest
-from redis.exceptions import ConnectionError
 
 from django_redislock import LockError, LockLost, locks
-from django_redislock.lock_types.multi_lock import MultiAcquisition
-from tests.lock_tools import free, interrupt_where, start, waiting
+from tests.lock_tools import free, start, waiting
 from tests.round_trips import RoundTrips
 from tests.tools import wait_until
 
@@ -134,11 +132,10 @@ def test_the_order_of_names_cannot_cause_a_deadlock():
         user.result(60)
 
 
-@pytest.mark.parametrize(("wait", "gets"), [(20, ["a", "b"]), (0.8, [])])
-def test_if_a_lock_is_lost_during_a_wait_all_are_requested_again(wait, gets):
+def test_if_a_lock_is_lost_during_a_wait_all_are_requested_again():
     holder = locks.lock("b")
     assert holder.acquire()
-    many = locks.lock_many(["b", "a"], timeout=0.5, auto_renewal=False, blocking_timeout=wait)
+    many = locks.lock_many(["b", "a"], timeout=0.5, auto_renewal=False, blocking_timeout=20)
 
     def use():
         return held() if many.acquire() and not many.lost else []
@@ -147,21 +144,9 @@ def test_if_a_lock_is_lost_during_a_wait_all_are_requested_again(wait, gets):
     waiting(locks, "b", 1)
     assert held() == ["a", "b"]
     free(locks, "a")
-    if gets:
-        holder.release()
-    assert waits.result(60) == gets
-    if not gets:
-        holder.release()
+    holder.release()
+    assert waits.result(60) == ["a", "b"]
     wait_until(lambda: held() == [])
-
-
-def test_the_first_of_several_errors_is_raised(own_locks, own_server):
-    lock = own_locks.lock_many(NAMES)
-    assert lock.acquire()
-    own_server.stop()
-    with pytest.raises(ConnectionError):
-        lock.release()
-    assert lock.token is None
 
 
 def test_the_loss_of_several_calls_on_lost_once():
@@ -176,11 +161,3 @@ def test_the_loss_of_several_calls_on_lost_once():
             lock.release()
         assert lock.acquire()
     assert lost == [lock]
-
-
-@pytest.mark.parametrize("place", ["CompositeHold.__init__", "CompositeHold.begin"])
-def test_an_interrupt_after_the_acquisition_releases_all_locks(place):
-    many = locks.lock_many(["a", "b"], timeout=600)
-    with interrupt_where(place, MultiAcquisition._acquire_each):
-        many.__enter__()
-    wait_until(lambda: held() == [])

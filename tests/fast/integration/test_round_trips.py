@@ -1,16 +1,12 @@
-"""The cost of each operation: round trips, commands from clients (which are in a table of the
-documentation), and commands that the scripts call."""
+"""The cost of a lock: commands from clients, which are in a table of the documentation, and
+commands that the scripts call."""
 
 import re
-from contextlib import ExitStack
 
 import pytest
-import redis
-from django.conf import settings
 
 from django_redislock import locks
 from tests.lock_tools import commands, start, waiting
-from tests.round_trips import RoundTrips
 from tests.tools import ROOT
 
 KINDS = {
@@ -61,56 +57,6 @@ def test_the_cost_of_a_lock_matches_the_table(redis_server, kind):
     assert cost(redis_server, lock.release) == release
     # A heartbeat of the waiter may fall into the handover, with one more request.
     assert min(hand_over(make, redis_server) for _ in range(5)) == over
-
-
-def test_the_cost_of_a_quorum_matches_the_table(three_servers):
-    assert set(table()) == {*KINDS, "`quorum`"}
-    acquire, release, over = table()["`quorum`"]
-    with ExitStack() as stack:
-        clients = [
-            stack.enter_context(redis.Redis.from_url(settings.CACHES[alias]["LOCATION"]))
-            for alias in three_servers
-        ]
-
-        def cost_of_all(do):
-            with ExitStack() as counting:
-                called = [counting.enter_context(commands(client)) for client in clients]
-                do()
-            return sum(map(sent, called))
-
-        with locks.quorum("a", three_servers):
-            pass
-        lock = locks.quorum("a", three_servers)
-        assert cost_of_all(lock.acquire) == acquire
-        assert cost_of_all(lock.release) == release
-
-        def release_and_wait():
-            lock.release()
-            assert waits.result(60)
-
-        assert lock.acquire()
-        waits = start(locks.quorum("a", three_servers).acquire)
-        waiting(locks, "a", 1)
-        # A heartbeat of the waiter may fall into the handover, with one more request.
-        assert over - 4 <= cost_of_all(release_and_wait) <= over + 2
-    for alias in three_servers:
-        locks.using(alias).force_release("a")
-
-
-def test_the_round_trips_of_a_held_lock():
-    with locks.lock("a", reentrant=True) as lock:
-        lock.reacquire()  # the server knows the script
-        for ask, count in (
-            (lock.locked, 1),
-            (lock.owned, 1),
-            (lock.reacquire, 1),
-            (lock.assert_held, 0),
-            (lock.acquire, 0),
-            (lock.release, 0),
-        ):
-            with RoundTrips(of_this_thread=True) as made:
-                ask()
-            assert (ask.__name__, made.count) == (ask.__name__, count)
 
 
 def test_an_uncontended_lock_calls_six_commands_in_each_script(redis_server):
