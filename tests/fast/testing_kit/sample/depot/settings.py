@@ -1,7 +1,5 @@
 SECRET_KEY = "of a sample"
 USE_TZ = True
-ALLOWED_HOSTS = ["testserver"]
-ROOT_URLCONF = "depot.urls"
 INSTALLED_APPS = ["django_redislock", "depot"]
 DATABASES = {"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}}
 

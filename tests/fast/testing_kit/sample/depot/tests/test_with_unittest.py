@@ -1,7 +1,7 @@
 from django.test import TestCase
 
 from depot import orders
-from django_redislock import LockLost, locks
+from django_redislock import LockLost, LockNotAcquired, locks
 from django_redislock.testing import (
     alose,
     assert_nothing_held,
@@ -16,8 +16,8 @@ class OrderTests(TestCase):
         self.addCleanup(assert_nothing_held)
 
     def test_an_order_that_is_being_paid_is_refused(self):
-        with held_elsewhere("order:7"):
-            self.assertEqual(self.client.post("/orders/7/pay/").status_code, 409)
+        with held_elsewhere("order:7"), self.assertRaises(LockNotAcquired):
+            orders.pay(7)
 
     async def test_a_coroutine_learns_that_its_lock_is_lost(self):
         with self.assertRaises(LockLost):
