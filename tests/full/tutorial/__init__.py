@@ -1,1 +1,1 @@
-"""The tutorial, executed by a simulated reader who follows each step and compares the output."""
+"""The tutorial and the demo, as a reader uses them on terminals."""
