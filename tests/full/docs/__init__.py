@@ -19,6 +19,6 @@ imports, do not exist in the page:
     -->
 
 In this code, `page` is the `page.Page`. It has servers for the addresses in samples
-(`page.instead`), a Celery worker (`page.worker`), the output for a sample of text
-(`page.printed`), and context managers that end with the page (`page.enter`).
+(`page.instead`), a Celery worker (`page.worker`), and context managers that end with the page
+(`page.enter`).
 """

@@ -1,7 +1,6 @@
 """Run the shell commands of a page, and compare their output with the page."""
 
 import contextlib
-import importlib.metadata
 import io
 import os
 import pty
@@ -9,37 +8,25 @@ import re
 import shlex
 import signal
 import subprocess
-import tomllib
 from collections.abc import Iterator
-from threading import Timer
-from typing import TextIO
 from unittest import mock
 
 import redis
 from django.core.management import execute_from_command_line
-from packaging.requirements import Requirement
 
 from tests.tools import ROOT
 
 from . import project
 from .page import Page
-from .printed import assert_same, matches
+from .printed import assert_same
 
-COMMAND_SECONDS = 60
-"""Time limit of one command."""
+ENDLESS = {"worker": "celery@", "beat": "celery beat"}
+"""Commands that are killed when they have printed this."""
 
-REPEAT_SECONDS = 5
-"""Time until the next interrupt. Python ignores an interrupt in a ``__del__``."""
-
-ENDLESS = {
-    "worker": "celery@",
-    "beat": "celery beat",
-    "runserver": "Quit the server",
-}
-"""Commands that run until they are interrupted, each with the output that shows its begin."""
+COMMAND_SECONDS = 100
 
 HERE = re.compile(r"python manage\.py locks (?!run)[^|&;<>]*(#.*)?$")
-"""A command that needs neither a shell nor another process."""
+"""A command that needs no other process, and sees the locks and the clock of this one."""
 
 COMMAND = re.compile(r"^\$ ((?:.*\\\n)*.*)\n?((?:(?!\$ ).*\n?)*)", re.MULTILINE)
 """A command, with continuation lines after a backslash, and the output below it."""
@@ -50,64 +37,43 @@ def run(page: Page, text: str) -> None:
     __tracebackhide__ = True
     assert text.startswith("$ "), "a console sample begins with '$ '"
     for command, shown in COMMAND.findall(text):
-        page.printed = _perform(page, page.real(command), shown)
+        printed = _perform(page, page.real(command))
         if shown:
-            assert_same(page.printed, shown)
+            assert_same(printed, shown)
+        page.printed = "" if shown else printed
 
 
-def _perform(page: Page, command: str, shown: str) -> str:
+def _perform(page: Page, command: str) -> str:
     __tracebackhide__ = True
     words = shlex.split(command, comments=True)
-    if words[0] == "make":
-        return _make(words)
-    if words[:2] == ["pip", "install"]:
-        return _pip_install(words[2:])
-    if words[:2] == ["apt-get", "install"]:
-        return ""  # tests install no programs
-    if words[0] == "redis-cli":
-        return ask(page, words[1:])
-    if HERE.match(command):
-        return _here(words[1:])
-    if words[0] in {"python", "celery", "django-admin"}:
-        return in_shell(page, command, shown)
+    match words[0]:
+        case "make":  # it knows the target; some take hours
+            subprocess.run(["make", "--dry-run", *words[1:]], cwd=ROOT, check=True)
+            return ""
+        case "pip" | "apt-get":
+            return ""  # tests install no programs
+        case "redis-cli":
+            return ask(page, words[3:])
+        case "python" if HERE.match(command):
+            return _here(words[1:])
+        case "python" | "celery" | "django-admin":
+            return in_shell(page, command)
     raise AssertionError(f"nothing runs {command!r}")
-
-
-def _make(words: list[str]) -> str:
-    """Check that make knows the target, without running it, because some targets take hours."""
-    subprocess.run(
-        ["make", "--dry-run", *words[1:]], cwd=ROOT, stdout=subprocess.DEVNULL, check=True
-    )
-    return ""
-
-
-def _pip_install(words: list[str]) -> str:
-    """Check that the command installs this package with known extras, and nothing that this
-    environment lacks."""
-    ours = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    for wanted in map(Requirement, words):
-        if wanted.name != ours["name"]:
-            assert importlib.metadata.version(wanted.name)
-        else:
-            assert wanted.extras <= ours["optional-dependencies"].keys()
-    return ""
 
 
 def ask(page: Page, words: list[str]) -> str:
     """Send a command to the page's own server, whatever address the page shows."""
-    if words[0] == "-u":
-        words = words[2:]
     with redis.Redis.from_url(page.server.url, decode_responses=True) as client:
         return str(client.execute_command(*words))
 
 
 def _here(argv: list[str]) -> str:
-    """Run a Django command in this process, because a new process takes a second to start."""
     __tracebackhide__ = True
     printed, status = io.StringIO(), 0
     with (
-        _typed("yes\n") as stdin,
-        mock.patch("sys.stdin", stdin),
+        _terminal() as stdin,
+        os.fdopen(os.dup(stdin)) as typed,
+        mock.patch("sys.stdin", typed),
         contextlib.redirect_stdout(printed),
         contextlib.redirect_stderr(printed),
     ):
@@ -119,69 +85,40 @@ def _here(argv: list[str]) -> str:
     return printed.getvalue()
 
 
-def in_shell(page: Page, command: str, shown: str = "") -> str:
-    """Run a command with bash in the page's project, and return its output. Questions are answered
-    with yes."""
+def in_shell(page: Page, command: str) -> str:
+    """Run a command with bash in the page's project, and return its output."""
     __tracebackhide__ = True
-    with _typed("yes\n") as stdin, _started(page, command, stdin) as process:
-        for word, begun in ENDLESS.items():
-            if word in command:
-                return _until(process, begun, shown)
-        printed = process.stdout.read()
+    begun = [word for name, word in ENDLESS.items() if name in command]
+    printed = ""
+    with (
+        _terminal() as stdin,
+        subprocess.Popen(
+            ["timeout", "-k", "10", str(COMMAND_SECONDS), "bash", "-c", command],
+            cwd=page.folder,
+            env=project.environment(),
+            stdin=stdin,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        ) as process,
+    ):
+        for line in process.stdout:
+            printed += line
+            if begun and begun[0] in line:
+                os.killpg(process.pid, signal.SIGKILL)
+                return printed
     assert process.returncode == 0, f"ended with {process.returncode}:\n{printed}"
     return printed
 
 
 @contextlib.contextmanager
-def _typed(text: str) -> Iterator[TextIO]:
-    """Yield a terminal on which `text` was typed."""
-    ours, theirs = pty.openpty()
-    with os.fdopen(ours, "wb", buffering=0) as keyboard, os.fdopen(theirs) as stdin:
-        keyboard.write(text.encode())
-        yield stdin
-
-
-@contextlib.contextmanager
-def _started(page: Page, command: str, stdin: TextIO) -> Iterator[subprocess.Popen[str]]:
-    with subprocess.Popen(
-        ["bash", "-c", f"set -o pipefail\n{command}"],
-        cwd=page.folder,
-        env=project.environment(),
-        stdin=stdin,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-    ) as process:
-        kill = Timer(COMMAND_SECONDS, _signal, [process, signal.SIGKILL])
-        kill.start()
-        try:
-            yield process
-        finally:
-            kill.cancel()
-            kill.join()
-
-
-def _until(process: subprocess.Popen[str], begun: str, shown: str) -> str:
-    """Interrupt the command when it has printed `shown`, or `begun`, and return its output."""
-    printed = ""
-    for line in process.stdout:
-        printed += line
-        if matches(printed, shown) if shown else begun in printed:
-            break
-    _interrupt(process)
-    assert process.returncode != -signal.SIGKILL, f"did not end in {COMMAND_SECONDS} s:\n{printed}"
-    return printed
-
-
-def _interrupt(process: subprocess.Popen[str]) -> None:
-    while True:
-        _signal(process, signal.SIGINT)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.communicate(timeout=REPEAT_SECONDS)
-            return
-
-
-def _signal(process: subprocess.Popen[str], number: signal.Signals) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, number)
+def _terminal() -> Iterator[int]:
+    """Yield a terminal on which questions are answered with yes."""
+    keyboard, terminal = pty.openpty()
+    os.write(keyboard, b"yes\n")
+    try:
+        yield terminal
+    finally:
+        os.close(keyboard)
+        os.close(terminal)

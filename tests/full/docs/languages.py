@@ -26,8 +26,6 @@ FILE = re.compile(r"# ([\w/]+)(?<![/ ]settings)\.py\n")
 
 INI_FILE = re.compile(r"# (\w+\.ini)\n")
 
-CRON = re.compile(r"(?:[\d*/,-]+ +){5}(.+)")
-
 
 def run(page: Page, sample: Sample) -> None:
     __tracebackhide__ = True
@@ -88,32 +86,20 @@ def _console(page: Page, sample: Sample) -> None:
 
 
 def _text(page: Page, sample: Sample) -> None:
-    """Run a crontab line or Redis commands, or compare the text with the last output."""
+    """Run Redis commands, or compare the text with the last output."""
     __tracebackhide__ = True
-    lines = sample.text.splitlines()
-    if cron := CRON.fullmatch(lines[0]):
-        console.in_shell(page, page.real(cron[1]))
-    elif all(line.startswith("ACL ") for line in lines):
-        for line in lines:
-            console.ask(page, line.split())
-    elif callable(page.printed):
-        page.printed(sample.text)
-    else:
-        assert page.printed, "nothing was printed that this text could be"
+    if sample.text.startswith("ACL "):
+        console.ask(page, sample.text.split())
+    elif page.printed:
         assert_same(page.printed, sample.text)
     page.printed = ""
 
 
 def _ini(page: Page, sample: Sample) -> None:
-    """Parse the sample, write it if it begins with a file name, and run the command of a
-    service."""
-    __tracebackhide__ = True
-    file = configparser.ConfigParser(interpolation=None)
-    file.read_string(page.real(sample.text))
+    """Parse the sample, and write it if it begins with a file name."""
+    configparser.ConfigParser(interpolation=None).read_string(sample.text)
     if name := INI_FILE.match(sample.text):
         page.write(name[1], "w", sample.text)
-    if command := file.get("Service", "ExecStart", fallback=""):
-        console.in_shell(page, f"cd {file['Service']['WorkingDirectory']} && {command}")
 
 
 RUNNERS = {

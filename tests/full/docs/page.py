@@ -34,8 +34,7 @@ class Page:
         imports_files: Whether to import a sample that is a file. Otherwise it is only written,
             for a program that the hidden code runs.
         module: The module name of the samples. If None, each sample is its own module.
-        printed: The last output, which a sample of text must match, or a callable that checks the
-            text and raises.
+        printed: The last output, which a sample of text must match.
         namespace: The names of the visible samples.
         tests: The names of the hidden code, and those of the visible samples.
     """
@@ -46,7 +45,7 @@ class Page:
         self.instead: dict[str, str] = {}
         self.imports_files = True
         self.module: str | None = None
-        self.printed: str | Callable[[str], None] = ""
+        self.printed = ""
         self.namespace: dict[str, Any] = {}
         self.tests: dict[str, Any] = {"page": self}
         self._found: set[str] = set()
@@ -94,13 +93,11 @@ class Page:
         self._stack.callback(apps.all_models.pop, name, None)
 
     def write(self, name: str, mode: str, text: str) -> None:
-        """Write a file of the project. Make scripts executable."""
+        """Write a file of the project."""
         file = self.folder / name
         file.parent.mkdir(exist_ok=True)
         with file.open(mode) as stream:
             stream.write(text.lstrip())
-        if text.startswith("#!"):
-            file.chmod(0o755)
 
     def new_module(self, file: str) -> str:
         """Return the module name of a file that was written, and forget an earlier import."""

@@ -35,10 +35,9 @@ app.autodiscover_tasks([file.parent.name for file in Path().glob("*/tasks.py")])
 
 @contextmanager
 def started(page: Page) -> Iterator[None]:
-    """Create the project, with this environment as its venv/, and add it to the import path."""
+    """Create the project, and add it to the import path."""
     for name, text in FILES.items():
         page.write(name, "w", text)
-    (page.folder / "venv").symlink_to(sys.prefix)
     known = set(sys.modules)
     sys.path.insert(0, str(page.folder))
     yield
