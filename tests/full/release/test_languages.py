@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.pages import LIST, text_of, user_with
 from tools.messages import LANGUAGES, PACKAGE, catalog, compile_all, extract
 
 in_each_language = pytest.mark.parametrize("language", LANGUAGES)
@@ -47,11 +46,3 @@ def test_the_compiled_catalog_is_up_to_date(extracted: Path, language: str) -> N
     )
     # The bytes of the files depend on the version of gettext, but these dictionaries do not.
     assert vars(shipped)["_catalog"] == vars(fresh)["_catalog"], "run make messages"
-
-
-@pytest.mark.django_db
-@pytest.mark.parametrize(("code", "text"), [("de", "Aktive Sperren"), ("zh-hans", "活动锁")])
-def test_the_list_is_in_the_language_of_the_request(code: str, text: str) -> None:
-    client = user_with("view_activelock")
-    client.defaults["HTTP_ACCEPT_LANGUAGE"] = code
-    assert text in text_of(client.get(LIST))
