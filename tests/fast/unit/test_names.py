@@ -9,6 +9,7 @@ from django.core.exceptions import ImproperlyConfigured
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from django_redislock.keys import Keys
 from django_redislock.names import MAX_NAME_BYTES, Template, check_name, fit_name
 
 any_text = st.text(alphabet=st.characters(codec=None))
@@ -130,3 +131,9 @@ class TestTemplate:
         user._state.adding = False
         assert fill("user:{account_id}", user) == "user:auth.user:5"
         assert fill("user:{account_id.pk}:{account_id!s}", user) == "user:5:ann"
+
+
+@pytest.mark.parametrize("prefix", ["", "}x"])
+def test_a_prefix_that_would_mix_or_spread_keys_is_refused(prefix):
+    with pytest.raises(ValueError, match=r"(?i)prefix"):
+        Keys(prefix)
