@@ -18,9 +18,8 @@ from tests.celery_app import app, note, notes, wait, waiting_task, work
 
 @app.task(bind=True)
 @single_instance(key="pool:{run}", timeout=1, on_conflict="wait")
-def waiting(self, run, seconds=0.02):
-    note(run, "pid", os.getpid())
-    return work(self, run, seconds)
+def waiting(self, run):
+    return work(self, run, 0.02)
 
 
 @app.task(bind=True)
