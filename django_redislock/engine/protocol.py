@@ -383,11 +383,10 @@ def retake_all(
         Each lease with its fencing token there, with 0 if another holder has the lock, or with an
         error.
     """
-    retakes = []
-    for lease in leases:
-        if lease.retake:  # else another thread has ended the hold
-            _prepare(lease, lease.retake)
-            retakes.append((lease, lease.retake))
+    # Without a retake, another thread has ended the hold.
+    retakes = [(lease, lease.retake) for lease in leases if lease.retake]
+    for lease, retake in retakes:
+        _prepare(lease, retake)
     calls = [store.acquire(retake.request, "", None) for _, retake in retakes]
     replies = yield Batch(tuple(calls), reply_timeout, leases[0].min_replicas, apart=True)
     if leases[0].min_replicas and _confirmed(replies.pop()) < leases[0].min_replicas:

@@ -30,6 +30,7 @@ from tests.lock_tools import (
     cut_connections,
     free,
     held_by_another_task,
+    hold_of,
     lease_of,
     listening,
     start,
@@ -277,6 +278,26 @@ def test_a_block_that_ended_before_it_could_be_aborted_raises_too():
 
     with pytest.raises(LockLost):
         asyncio.run(use())
+
+
+async def test_a_loss_during_the_release_is_raised_and_not_the_cancellation():
+    async with asyncio.timeout(10):
+        with pytest.raises(LockLost):
+            async with locks.lock("a", timeout=30, on_lost="abort") as lock:
+                asyncio.get_running_loop().call_soon(hold_of(lock).abort)
+    assert asyncio.current_task().cancelling() == 0
+    await afree(locks, "a")
+
+
+async def test_only_its_own_loop_cancels_a_task():
+    async def abort():
+        hold_of_task.abort()
+
+    async with locks.lock("a", timeout=30, on_lost="abort") as lock:
+        hold_of_task = hold_of(lock)
+        await asyncio.to_thread(asyncio.run, abort())
+        await asyncio.sleep(0)
+        assert asyncio.current_task().cancelling() == 0
 
 
 def test_a_loop_that_was_not_shut_down_is_forgotten_by_the_next():

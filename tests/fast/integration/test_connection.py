@@ -140,6 +140,20 @@ def test_a_client_class_that_is_not_supported_is_refused(alias_on):
             each.count()
 
 
+class PoolOfTheProject(redis.ConnectionPool):
+    def make_connection(self):
+        return super().make_connection()
+
+
+def test_a_pool_class_of_the_project_is_used_as_it_is(alias_on, own_server):
+    options = {"CONNECTION_POOL_CLASS": f"{__name__}.PoolOfTheProject"}
+    own = alias_on(own_server.url, backend=DJANGO_REDIS, **options)
+    with own.lock("a"):
+        assert own.count() == 1
+    pool = own._server().client.connection_pool
+    assert isinstance(pool, PoolOfTheProject)
+
+
 class OtherClient:
     """A client class of django-redis that the package does not know."""
 

@@ -3,11 +3,14 @@
 import asyncio
 import gc
 from contextlib import contextmanager
+from weakref import ref
 
 import pytest
 
 from django_redislock import LockLost, locks
-from tests.lock_tools import free, warnings_of_block
+from django_redislock.engine import registry
+from tests.lock_tools import free, lease_of, start, warnings_of_block
+from tests.tools import wait_until
 
 
 @contextmanager
@@ -62,3 +65,24 @@ def test_a_lost_lock_does_not_warn():
         with pytest.raises(LockLost):
             lock.reacquire()
         del lock
+
+
+def test_a_lease_whose_thread_and_lock_object_are_gone_has_no_holder():
+    def hold():
+        lock = locks.lock("a", timeout=600)
+        lock.acquire()
+        return lease_of(lock)
+
+    with pytest.warns(ResourceWarning, match="Lock 'a' was not released"):
+        lease = start(hold).result(60)
+    wait_until(lambda: not gc.collect() and lease.owner() is None)
+    assert registry.holds_of(lease) == []
+    assert not registry.should_renew(lease)
+    assert locks.force_release("a") == 1
+
+
+def test_a_lock_object_that_ends_with_the_interpreter_does_not_warn():
+    lock = locks.lock("a")
+    with lock, no_warning():
+        registry._lock_dropped(ref(lock), lambda: True)
+        locks.assert_held("a")

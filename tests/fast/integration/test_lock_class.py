@@ -92,6 +92,12 @@ def test_misuse_raises_the_errors_of_redis_py(client, method):
         misuse()
 
 
+@pytest.mark.parametrize("of", [Lock, AsyncLock])
+def test_what_is_no_client_is_refused(of):
+    with pytest.raises(TypeError, match="must be a redis-py client, got <object"):
+        of(object(), "a")
+
+
 def test_raise_on_release_error_can_be_turned_off(client, caplog):
     with pytest.raises(LockLost), Lock(client, "a"):
         client.flushdb()
@@ -172,6 +178,19 @@ def test_a_holder_is_refused_or_enters_its_lock_again(ways):
 
 
 # Each lock type
+
+
+def test_a_lock_that_is_entered_by_two_clients_in_turn_is_one_hold(alias_on, own_server):
+    one, other = (
+        alias_on(own_server.url, alias=name).lock("a", reentrant=True) for name in ("own", "twin")
+    )
+    for lock in (one, other, one, other):
+        assert lock.acquire(blocking=False)
+    assert one.token == other.token
+    for lock in (one, other, one, other):
+        assert lock.locked()
+        lock.release()
+    assert not one.locked()
 
 
 def refused(outer, inner):

@@ -14,7 +14,7 @@ from django_redislock import (
 )
 from django_redislock.engine import queries
 from django_redislock.signals import lock_force_released
-from tests.lock_tools import listening, start, waiting
+from tests.lock_tools import commands, listening, start, waiting
 from tests.tools import Child, wait_until
 
 
@@ -236,6 +236,17 @@ def test_a_page_is_the_same_in_one_request_or_several(forty, max_names, max_rows
         for pattern, skip in ((None, 0), (None, 5), ("n*", 5)):
             page = forty.page(pattern, start=skip, stop=stop)
             assert [info.name for info in page.infos] == names[skip:stop]
+
+
+def test_names_are_searched_in_several_requests(own_locks, own_redis, monkeypatch):
+    own_redis.config_set("zset-max-ziplist-entries", 0)
+    monkeypatch.setattr(queries, "MAX_NAMES", 5)
+    held = [own_locks.lock(f"n{n}", timeout=600, auto_renewal=False) for n in range(30)]
+    assert all(lock.acquire() for lock in held)
+    with commands(own_redis) as called:
+        page = own_locks.page("n1*")
+    assert [info.name for info in page.infos] == ["n1", *(f"n{n}" for n in range(10, 20))]
+    assert called["zscan"] > 1
 
 
 async def test_details_of_some_locks(forty):

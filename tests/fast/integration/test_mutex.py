@@ -23,9 +23,10 @@ from django_redislock import (
     validators,
 )
 from django_redislock.engine import lease, protocol, registry, renewer
+from django_redislock.identity import running_task
 from django_redislock.lock_types import base, lease_flows
 from django_redislock.lock_types.acquisition import Acquisition
-from django_redislock.signals import lock_force_released
+from django_redislock.signals import lock_force_released, lock_refused
 from django_redislock.testing import held_elsewhere
 from tests.lock_tools import (
     afree,
@@ -250,6 +251,19 @@ def test_an_interrupt_after_an_acquisition_releases_the_lock(place, least, colou
     assert not lock.token
 
 
+def test_an_interrupt_before_the_request_leaves_nothing(monkeypatch):
+    def interrupt(*args, **more):
+        raise KeyboardInterrupt
+
+    lock = locks.lock("a", timeout=600)
+    with monkeypatch.context() as patch:
+        patch.setattr(Acquisition, "new_request", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            lock.acquire()
+    with lock:
+        lock.assert_held()
+
+
 @pytest.mark.parametrize("place", ["add", "Hold.begin"])
 def test_an_interrupt_during_reentry_leaves_the_lock_to_its_holder(place):
     with locks.lock("a", timeout=600, reentrant=True) as lock:
@@ -451,6 +465,22 @@ def test_the_error_of_several_names_the_lock_that_blocked():
     assert caught.value.lock_name == "b"
     assert caught.value.holder == locks.get("b").holder
     locks.force_release("b")
+
+
+def test_the_error_names_the_task_of_the_holder_and_nobody_if_the_lock_became_free():
+    def hold():
+        running_task.set(("shop.sync", "1"))
+        return locks.lock("a", auto_renewal=False).acquire()
+
+    assert start(hold).result(60)
+    with pytest.raises(LockNotAcquired, match=r"held by .* \(shop\.sync\) for "):
+        locks.lock("a", blocking=False).__enter__()
+    with (
+        listening(lock_refused, lambda **about: locks.force_release("a")),
+        pytest.raises(LockNotAcquired, match=r"without waiting \(blocking=False\)$") as caught,
+    ):
+        locks.lock("a", blocking=False).__enter__()
+    assert caught.value.holder is None
 
 
 def test_a_cooldown_is_named():

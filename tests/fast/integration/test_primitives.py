@@ -1,11 +1,14 @@
 """Semaphores, read-write locks, `lock_many()`, re-entrancy and cooldown."""
 
 import asyncio
+from contextlib import ExitStack, contextmanager
 
 import pytest
+from redis.exceptions import ResponseError
 
 from django_redislock import LockError, LockLost, locks
-from tests.lock_tools import free, start, waiting
+from django_redislock.signals import lock_waiting
+from tests.lock_tools import free, listening, start, waiting
 from tests.round_trips import RoundTrips
 from tests.tools import wait_until
 
@@ -147,6 +150,34 @@ def test_if_a_lock_is_lost_during_a_wait_all_are_requested_again():
     holder.release()
     assert waits.result(60) == ["a", "b"]
     wait_until(lambda: held() == [])
+
+
+@contextmanager
+def forbidden(client):
+    """In the block, the server refuses requests about locks whose names end with "!"."""
+    client.acl_setuser("default", enabled=True, reset_keys=True, keys=["*[^!]"])
+    yield
+    client.acl_setuser("default", enabled=True, reset_keys=True, keys=["*"])
+
+
+def test_an_error_at_one_does_not_keep_the_others(own_locks, own_redis):
+    many = own_locks.lock_many(["a", "b!", "c"], timeout=600)
+    assert many.acquire()
+    with forbidden(own_redis):
+        with pytest.raises(ResponseError, match=r"(?i)permission"):
+            many.release()
+        assert len(own_redis.keys("*:lock:*")) == 1
+    free(own_locks, "b!")
+
+
+def test_a_lock_that_cannot_be_given_up_after_the_wait_is_released_later(own_locks, own_redis):
+    many = own_locks.lock_many(["a!", "b"], timeout=600, blocking_timeout=0.1)
+    with own_locks.lock("b"), ExitStack() as refusal:
+        forbid = forbidden(own_redis)
+        with listening(lock_waiting, lambda **about: refusal.enter_context(forbid)):
+            assert not many.acquire()
+        assert own_redis.keys("*:lock:a!")
+    free(own_locks, "a!")
 
 
 def test_the_loss_of_several_calls_on_lost_once():

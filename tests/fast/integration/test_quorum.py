@@ -8,14 +8,32 @@ import redis
 from django.core.exceptions import ImproperlyConfigured
 from redis.exceptions import ConnectionError
 
-from django_redislock import LockError, LockLost, LockNotOwnedError, clock, locks
+from django_redislock import (
+    LockError,
+    LockLost,
+    LockNotAcquired,
+    LockNotOwnedError,
+    clock,
+    locks,
+)
 from django_redislock.engine import protocol
 from django_redislock.engine.runners import _perform, run
 from django_redislock.lock_types import acquisition
 from django_redislock.lock_types import quorum as primitive
+from django_redislock.signals import lock_refused
 from tests.lock_fixtures import CORE
-from tests.lock_tools import acquisition_of, hold_of, lease_of, start, until, waiting, within
+from tests.lock_tools import (
+    acquisition_of,
+    hold_of,
+    lease_of,
+    listening,
+    start,
+    until,
+    waiting,
+    within,
+)
 from tests.quorums import ALL, BOUND, OTHERWISE, THREE, alone, at, holders, quorum
+from tests.servers import Node
 from tests.tools import wait_until
 
 pytestmark = pytest.mark.xdist_group("quorum")  # its servers start once
@@ -316,6 +334,64 @@ def test_tokens_grow_across_different_majorities(five):
         with quorum(using=majority) as lock:
             seen.append(lock.fence_token)
     assert sorted(set(seen)) == seen
+
+
+def test_a_server_that_is_taken_in_gets_the_token_of_the_hold(five, moving_clock):
+    with alone("q0") as lock:
+        ahead = lock.fence_token + 30 * 86400 * 10**6
+        [index] = five.clients[0].keys("*:index")
+        five.clients[0].zadd(index, {"": ahead})
+    five.kill(1)
+    with quorum(using=THREE) as lock:
+        five.start(1)
+        moving_clock.forward(15)
+        assert at("q1").fence_token == lock.fence_token > ahead
+
+
+def test_a_server_that_comes_back_without_its_replica_is_not_taken_in(five, moving_clock):
+    with (
+        Node(replicaof=f"127.0.0.1 {five.servers[0].port}") as first,
+        Node(replicaof=f"127.0.0.1 {five.servers[2].port}") as third,
+    ):
+        for each in (first, third):
+            wait_until(lambda each=each: is_linked(each))
+        five.kill(1)
+        with quorum(using=THREE, min_replicas=1) as lock:
+            five.start(1)
+            moving_clock.forward(15)
+            assert [part.lost for part in hold_of(lock).parts] == [False, True, False]
+
+
+def is_linked(replica):
+    return replica.client().info("replication")["master_link_status"] == "up"
+
+
+# A holder that acquires it again
+
+
+def test_a_holder_is_refused_and_does_not_wait_for_itself(five):
+    with quorum(using=THREE), pytest.raises(LockError, match="already held by this thread"):
+        quorum(using=THREE).acquire()
+
+
+def test_a_hold_of_one_server_is_no_hold_of_a_majority(five):
+    with alone("q4", reentrant=True) as first, quorum(reentrant=True) as lock:
+        assert first.token != lock.token
+        assert holders(five) == ALL
+        lock.assert_held()
+    five.none_left()
+
+
+def test_the_error_names_nobody_if_the_lock_became_free(five):
+    other = quorum()
+    assert start(other.acquire).result(60)
+
+    def release(**about):
+        assert [locks.using(alias).force_release("a") for alias in ALL] == [1] * 5
+
+    with listening(lock_refused, release), pytest.raises(LockNotAcquired) as caught:
+        quorum(blocking=False).__enter__()
+    assert caught.value.holder is None
 
 
 # Waiters

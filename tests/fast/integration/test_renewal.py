@@ -12,7 +12,7 @@ import pytest
 import redis
 
 from django_redislock import LockLost, clock, locks
-from django_redislock.engine import protocol, renewer
+from django_redislock.engine import protocol, registry, renewer
 from django_redislock.engine.registry import should_renew
 from django_redislock.engine.renewer import thread_renewer
 from django_redislock.engine.runners import _perform, run
@@ -236,6 +236,35 @@ def test_the_renewer_looks_at_holds_while_their_thread_adds_and_removes_some(own
         ended.set()
         sys.setswitchinterval(interval)
     nesting.result(60)
+
+
+class Registry(dict):
+    """The holds of this process, and what another thread does at the worst moment."""
+
+    def __init__(self, *, add=lambda: None, drop=False):
+        self.add, self.drop = add, drop
+
+    def setdefault(self, key, default):
+        holds = super().setdefault(key, default)
+        if self.drop:
+            self.drop = False
+            super().pop(key)
+        return holds
+
+    def pop(self, key, default=None):
+        add, self.add = self.add, lambda: None
+        add()
+        return super().pop(key, default)
+
+
+def test_a_hold_that_is_added_while_the_last_other_one_is_removed_is_known(own_locks, monkeypatch):
+    first, second = (own_locks.semaphore("a", 2, timeout=30) for _ in range(2))
+    monkeypatch.setattr(registry, "_holds", Registry(add=second.acquire, drop=True))
+    with first:
+        own_locks.assert_held("a")
+    own_locks.assert_held("a")
+    second.release()
+    assert not registry._holds
 
 
 def test_a_lock_whose_thread_ended_is_left_to_expire(heard, moving_clock):

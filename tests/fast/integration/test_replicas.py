@@ -7,8 +7,8 @@ import pytest
 from redis.exceptions import ConnectionError, ReadOnlyError
 
 from django_redislock import LockLost
-from django_redislock.engine import runners
-from tests.lock_tools import start, waiting
+from django_redislock.engine import protocol, runners
+from tests.lock_tools import calls, start, waiting
 from tests.servers import Node
 from tests.tools import wait_until
 
@@ -53,6 +53,7 @@ def test_a_lock_is_on_the_replica_when_it_is_acquired(alias_on, primary, replica
         with replicated.lock(f"a{number}", min_replicas=1):
             assert on(replica, f"a{number}")
     with replicated.lock("b", min_replicas=1) as lock:
+        assert lock.extend(60)
         replica.pause()
         with pytest.raises(ConnectionError, match="'b' was not extended: 0 of 1"):
             lock.extend(60)
@@ -110,6 +111,31 @@ def test_a_waiter_waits_for_a_replica_that_comes_back(replicated, replica, caplo
     replica.resume()
     assert waiter.result(60)
     assert caplog.text.count("through an outage") == 1
+
+
+def test_a_replica_that_is_late_is_asked_again(replicated, primary, replica, monkeypatch):
+    monkeypatch.setattr(protocol, "REPLICA_WAIT_SECONDS", 60)
+    monkeypatch.setattr(runners, "REPLICA_WAIT_SECONDS", 0.02)
+    primary.client().config_resetstat()
+    replica.pause()
+    turn = start(replicated.lock("a", min_replicas=1, auto_renewal=False).acquire)
+    wait_until(lambda: calls(primary.client())["wait"])
+    replica.resume()
+    assert turn.result(60)
+    assert replicated.force_release("a") == 1
+
+
+def test_a_server_that_is_a_replica_for_a_moment_loses_no_lock(
+    replicated, primary, replica, moving_clock
+):
+    with replicated.lock("a", timeout=30, min_replicas=1) as lock:
+        primary.client().replicaof("127.0.0.1", 1)
+        moving_clock.forward(15)  # an error is the reply to the renewal, and to WAIT
+        primary.client().replicaof("NO", "ONE")
+        wait_until(lambda: replica.client().info("replication")["master_link_status"] == "up")
+        moving_clock.forward(5)
+        moving_clock.pass_time(20)
+        assert not lock.lost
 
 
 def test_a_renewal_counts_when_the_replica_has_it(replicated, replica, moving_clock):

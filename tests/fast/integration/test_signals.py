@@ -124,11 +124,16 @@ def test_a_wait_that_ends_with_an_error_sends_failed(own_locks, own_server, hear
 # Failing receivers
 
 
-def test_an_interrupt_in_a_receiver_releases_the_lock(heard):
+def many_of_one(name, **options):
+    return locks.lock_many([name], **options)
+
+
+@pytest.mark.parametrize("make", [locks.lock, many_of_one])
+def test_an_interrupt_in_a_receiver_releases_the_lock(heard, make):
     def interrupt(**about):
         raise Stop
 
-    lock = locks.lock("a", timeout=60)
+    lock = make("a", timeout=60)
     with listening(signals.lock_acquired, interrupt), pytest.raises(Stop):
         lock.acquire()
     free(locks, "a")

@@ -10,7 +10,8 @@ from django.db import transaction
 
 from django_redislock import LockLost, locks
 from django_redislock.lock_types import transactions
-from tests.lock_tools import start
+from django_redislock.signals import lock_released
+from tests.lock_tools import free, listening, start
 from tests.tools import Child, wait_until
 
 real = pytest.mark.django_db(transaction=True)
@@ -114,6 +115,21 @@ def test_a_failed_release_after_the_commit_does_not_affect_the_transaction(caplo
 
 
 @real
+def test_an_interrupt_of_the_release_after_the_commit_is_raised_and_the_lock_released():
+    def interrupt(**about):
+        raise Stop
+
+    lock = locks.lock("a", timeout=600, release_on_commit=True)
+    with listening(lock_released, interrupt), pytest.raises(Stop), transaction.atomic(), lock:
+        pass
+    free(locks, "a")
+
+
+class Stop(BaseException):
+    """An exception that `send_robust()` does not catch."""
+
+
+@real
 def test_a_failing_callback_does_not_keep_the_lock():
     def fail():
         raise ZeroDivisionError
@@ -128,17 +144,23 @@ import os
 from django.db import transaction
 from django_redislock import LockNotOwnedError, locks
 
+class Response:
+    pass
+
 with locks.lock("b", timeout=30) as lock, transaction.atomic():
     with locks.lock("a", release_on_commit=True):
         pass
+    response = Response()
+    lock.release_when_dropped(response)
     pid = os.fork()
     if pid == 0:
         for _, run, _ in transaction.get_connection().run_on_commit:
             run()
+        del response
         try:
             lock.release()
         except LockNotOwnedError:
-            os._exit(0)
+            os._exit(locks.lock("b", reentrant=True).acquire(blocking=False))
         os._exit(1)
     _, status = os.waitpid(pid, 0)
     say(f"child {status} {locks.count()}")

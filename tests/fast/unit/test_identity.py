@@ -10,9 +10,11 @@ import weakref
 import pytest
 from greenlet import greenlet
 
+from django_redislock import identity
 from django_redislock.identity import (
     SharedOwner,
     caller,
+    child_id,
     is_alive,
     parse_payload,
     payload_text,
@@ -78,6 +80,12 @@ def test_a_forked_process_has_an_id_that_its_parent_knows_and_no_foreign_threads
     assert (has_thread, parent_has_thread) == ("False", "True")
     assert len({own, child, grandchild, process_id()}) == 4
     assert {len(own), len(child), len(grandchild)} == {16}
+
+
+def test_a_fork_that_python_did_not_see_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(identity, "_process", (0, "0123456789abcdef"))
+    payload = parse_payload(payload_text({}, renewed=True))
+    assert payload.holder.process == child_id("0123456789abcdef", os.getpid())
 
 
 def test_a_shared_owner_is_alive_as_long_as_its_object() -> None:
