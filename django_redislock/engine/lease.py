@@ -83,6 +83,9 @@ class Lease:
     renewer: Any = field(repr=False)
     """The renewer that it belongs to. The lease itself does not use it."""
 
+    on_lost: "Callable[[Lease], None]"
+    """Called by the renewer if it finds the loss."""
+
     at_least_for: float = 0
     """Seconds from the acquisition for which the lock stays unavailable."""
 
@@ -97,9 +100,6 @@ class Lease:
 
     reply_timeout: float | None = None
     """Seconds to wait for a reply; None means as long as the client allows."""
-
-    on_lost: "Callable[[Lease], None] | None" = None
-    """Called by the renewer if it finds the loss."""
 
     retake: Retake | None = None
     """How to acquire it again if it is lost, or None."""

@@ -230,8 +230,7 @@ class Renewer:
     def _lose(self, lease: Lease) -> None:
         lease.mark_lost()
         lease.note_loss_reported()
-        if lease.on_lost:
-            lease.on_lost(lease)
+        lease.on_lost(lease)
 
     def _apply_retakes(self, sent_at: float, results: Results) -> None:
         for lease, fence_token in results:

@@ -26,7 +26,6 @@ from .operations import (
     Call,
     Command,
     Flow,
-    Gather,
     Join,
     OnServer,
     Op,
@@ -126,7 +125,7 @@ def _perform(client: Client, op: Op, link: ThreadLink | None = None) -> Any:
             return time.sleep(op.seconds)
         case RawCommands():
             return transport.call(client, op.commands, op.limit, link=link)
-        case Gather():
+        case _:
             return _run_concurrently(op.flows)
 
 
@@ -144,7 +143,7 @@ async def _aperform(client: AsyncClient, op: Op, link: LoopLink | None = None) -
             return await asyncio.sleep(op.seconds)
         case RawCommands():
             return await transport.acall(client, op.commands, op.limit, link=link)
-        case Gather():
+        case _:
             flows = [_arun_on_server(server, flow) for server, flow in op.flows]
             return _checked(await asyncio.gather(*flows, return_exceptions=True))
 

@@ -21,7 +21,9 @@ from django_redislock.engine import loop_transport, renewer, runners
 from django_redislock.engine.operations import Wait
 from django_redislock.engine.renewer import loop_renewer, thread_renewer
 from django_redislock.engine.runners import _perform, run
+from django_redislock.lua import RELEASE
 from django_redislock.signals import lock_lost
+from tests.faults.proxy import runs
 from tests.lock_tools import (
     acquisition_of,
     afree,
@@ -532,6 +534,25 @@ async def test_a_cancelled_release_does_not_wait_long_for_redis(
         await afree(own, name)  # the renewal has released it
     gc.collect()
     assert "never retrieved" not in caplog.text
+
+
+@pytest.mark.parametrize("left", [0, 3])
+async def test_a_task_that_is_cancelled_releases_the_others_but_asks_no_question(proxied, left):
+    own, proxy = proxied
+    many = own.lock_many(["a", "b", "c"], timeout=30)
+    await many.aacquire()
+    await many.arelease()  # so that the server knows the scripts
+    await many.aacquire()
+    delay = proxy.delay_reply(runs(RELEASE), 0.1)
+    release = own.arelease_for("a", "another's") if left else many.arelease()
+    task = asyncio.create_task(release)
+    await asyncio.to_thread(wait_until, delay.has_begun)
+    task.cancel()
+    await asyncio.wait([task])
+    assert task.cancelled()
+    assert await own.acount() == left
+    if left:
+        await many.arelease()
 
 
 def test_a_loop_ends_although_redis_py_loses_a_cancellation(monkeypatch):

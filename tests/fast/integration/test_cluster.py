@@ -11,15 +11,23 @@ import pytest
 import redis
 import redis.asyncio
 from redis.crc import key_slot
-from redis.exceptions import AskError, ConnectionError, MovedError, TimeoutError, TryAgainError
+from redis.exceptions import (
+    AskError,
+    ConnectionError,
+    MovedError,
+    ReadOnlyError,
+    TimeoutError,
+    TryAgainError,
+)
 
 from django_redislock import AsyncLock, Lock, locks
 from django_redislock.backends import cluster as nodes_of_cluster
 from django_redislock.backends import servers
 from django_redislock.conf import conf
+from django_redislock.engine.transport import call
 from tests.lock_tools import awaiting, warnings_of_block
 from tests.servers import Cluster
-from tests.tools import wait_until
+from tests.tools import no_new_threads, wait_until
 
 pytestmark = [pytest.mark.xdist_group("cluster"), pytest.mark.timeout(300)]
 
@@ -158,6 +166,23 @@ def test_a_redirection_to_an_unknown_node_refreshes_the_topology(cluster):
     with warnings_of_block() as warned:
         asyncio.run(use())
     assert warned == [], "connections are closed"
+
+
+def test_a_new_key_is_written_where_its_slot_moves_to(cluster):
+    """The replicas that have an earlier command, on another node, do not count."""
+    client, slot = servers["default"].client, slot_of("a")
+    key = servers["default"].keys.of("a").lock + " new"
+    with cluster.moving(slot, new := another(cluster, slot)):
+        assert call(client, [("SET", key, 1), ("WAIT", 1, 1000)]) == [b"OK", 0]
+        assert new.ask("CLUSTER", "COUNTKEYSINSLOT", slot) == 1
+    assert call(client, [("DEL", key)]) == [1]
+
+
+def test_a_node_that_became_a_replica_is_left_although_no_thread_can_be_started(cluster):
+    owner = nodes_of_cluster.SlotOwner(servers["default"].client.cluster, "a")
+    with no_new_threads():
+        assert owner.follow(ReadOnlyError()) is None
+    assert call(owner.node(), [("PING",)]) == [b"PONG"]
 
 
 def test_a_slot_that_does_not_arrive_is_an_error_without_leftovers(cluster, monkeypatch):

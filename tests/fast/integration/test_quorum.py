@@ -16,7 +16,7 @@ from django_redislock import (
     clock,
     locks,
 )
-from django_redislock.engine import protocol
+from django_redislock.engine import protocol, queries, runners
 from django_redislock.engine.runners import _perform, run
 from django_redislock.lock_types import acquisition
 from django_redislock.lock_types import quorum as primitive
@@ -298,6 +298,27 @@ def test_a_lock_that_was_lost_takes_no_server_back(five, moving_clock):
     with pytest.raises(LockLost):
         lock.release()
     five.none_left()
+
+
+def test_a_server_that_is_taken_in_after_the_release_is_released(five, moving_clock):
+    """The request of the renewal was faster than the release, and its reply slower."""
+    lock = quorum(using=THREE)
+    assert lock.acquire()
+    lease = hold_of(lock).parts[0].lease
+    lock.release()
+    results = run(lease.server.client, protocol.retake_all([lease], 10))
+    assert holders(five) == ["q0"]
+    lease.renewer._apply_retakes(clock.now(), results)
+    moving_clock.forward(0)
+    assert holders(five) == []
+
+
+def test_a_thread_that_an_interrupt_kept_from_running_never_does(five):
+    server = locks.using("q0")._server()
+    thread = runners._FlowThread(server, queries.get(server.keys, "a", 10))
+    thread.finish()
+    thread.run()
+    assert thread.outcome is None
 
 
 def test_a_loss_that_the_holder_has_seen_is_final(five):

@@ -2,11 +2,13 @@
 
 import asyncio
 import math
+import os
 import re
 import sys
 import threading
 import time
 from functools import partial
+from weakref import ref
 
 import pytest
 import redis
@@ -448,6 +450,27 @@ def test_an_idle_renewer_ends_but_not_before_its_leases(own_locks, monkeypatch):
     with own_locks.lock("a", timeout=1.5):
         renewed(own_locks, "a")
     wait_until(lambda: book._worker is None)
+
+
+async def test_a_renewer_whose_task_was_cancelled_starts_again_only_for_a_lease(own_locks):
+    book = renewer.loop_renewer(own_locks._server())
+    book._restart()
+    assert book._worker is None
+    async with own_locks.lock("a"):
+        book._worker.cancel()
+        await asyncio.wait([book._worker])
+        book._restart()
+        assert book._worker
+
+
+def test_a_renewer_that_is_garbage_is_replaced(own_locks, monkeypatch):
+    server = own_locks._server()
+    gone = ref(renewer.ThreadRenewer(server))
+    monkeypatch.setitem(renewer._thread_renewers, (os.getpid(), (server, 9)), gone)
+    book = thread_renewer(server, 9)
+    assert isinstance(book, renewer.ThreadRenewer)
+    renewer._forget((os.getpid(), (server, 9)), gone)  # late, and the other one stays
+    assert thread_renewer(server, 9) is book
 
 
 def test_a_grant_survives_a_short_outage(proxied, caplog):

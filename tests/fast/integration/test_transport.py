@@ -4,6 +4,7 @@ import asyncio
 import gc
 import time
 from contextlib import suppress
+from functools import partial
 from itertools import count
 
 import pytest
@@ -14,7 +15,13 @@ from redis.exceptions import TimeoutError
 from redis.retry import Retry
 
 from django_redislock import AsyncLock, Lock, clock
-from django_redislock.engine import protocol, renewer, thread_transport, transport
+from django_redislock.engine import (
+    loop_transport,
+    protocol,
+    renewer,
+    thread_transport,
+    transport,
+)
 from django_redislock.engine.runners import arun, run
 from django_redislock.engine.transport import acall, call
 from django_redislock.keys import Keys
@@ -130,6 +137,14 @@ def test_threads_use_no_more_connections_than_the_setting_allows(own_server, own
     assert own_redis.info("clients")["connected_clients"] <= 3 + 1
 
 
+def test_a_process_that_was_forked_without_hooks_has_connections_of_its_own(client, monkeypatch):
+    link = thread_transport.ThreadLink()
+    before = link.connections(client)
+    assert link.connections(client) is before
+    monkeypatch.setattr(thread_transport.os, "getpid", lambda: -1)
+    assert link.connections(client) is not before
+
+
 # Interrupts
 
 
@@ -206,6 +221,48 @@ async def test_calls_on_a_connection_that_breaks_are_sent_again(own_server):
             assert all(isinstance(each, TimeoutError) for each in outcomes)
             proxy.thaw()
             assert await acall(client, [("ECHO", "next")], 30) == [b"next"]
+
+
+async def test_a_connection_is_replaced_if_sentinels_have_found_another_primary(own_server):
+    async with redis.asyncio.Redis.from_url(own_server.url) as client:
+        first = await acall(client, [("CLIENT", "ID")])
+        assert await acall(client, [("CLIENT", "ID")]) == first
+        client.connection_pool.master_address = ("127.0.0.1", own_server.port)
+        assert await acall(client, [("CLIENT", "ID")]) != first
+
+
+async def test_an_event_loop_does_not_wait_long_for_a_connection(own_server, monkeypatch):
+    monkeypatch.setattr(loop_transport, "CONNECT_TIMEOUT_SECONDS", 0.1)
+    client = redis.asyncio.Redis.from_url(own_server.url, retry=AsyncRetry(NoBackoff(), 0))
+    with hanging(own_server), pytest.raises(TimeoutError, match="while connecting"):
+        await acall(client, PING, 20)
+
+
+async def test_tasks_that_an_interrupt_made_unknown_disturb_nothing(own_server):
+    """It may strike after the task was started, and before the connection knows it."""
+    async with redis.asyncio.Redis.from_url(own_server.url) as client:
+        link = loop_transport.LoopLink()
+        connection = link.connection(client)
+        await asyncio.wait_for(connection._send_all(), 20)
+        send = partial(connection.call, PING, 20, once=False, urgent=False)
+        await send()
+        used = connection._stream
+        connection._stream_ended(loop_transport._Stream(None, None), ConnectionError())
+        assert await send() == [b"PONG"]
+        assert connection._stream is used
+        await link.aclose()
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # of redis-py 5
+def test_a_loop_that_is_closed_with_its_tasks_logs_nothing(own_locks, caplog):
+    with warnings_of_block():  # of the connections, which the loop leaves open
+        loop = asyncio.new_event_loop()
+        loop.run_until_complete(own_locks.acount())
+        loop.close()
+        del loop
+        assert asyncio.run(own_locks.acount()) == 0  # the next loop forgets it
+        gc.collect()  # of the tasks, and at the end of the block of what they refer to
+    assert "destroyed" not in caplog.text
 
 
 def test_locks_are_released_when_all_tasks_of_a_loop_are_cancelled(own_server, own_redis):

@@ -9,10 +9,11 @@ from threading import Event
 
 import pytest
 import redis
-from redis.exceptions import ResponseError, TimeoutError
+from redis.exceptions import ConnectionError, ResponseError, TimeoutError, TryAgainError
 
 from django_redislock import AsyncLock, LockLost, locks
-from django_redislock.engine import inbox
+from django_redislock.engine import inbox, runners
+from django_redislock.engine.waiters import ASK_AGAIN
 from django_redislock.lock_types import Mutex
 from django_redislock.lua import RELEASE
 from tests.lock_tools import hanging, start, until, waiting, within
@@ -140,6 +141,42 @@ def test_an_error_of_the_reader_reaches_a_waiter(own_locks, own_redis, waiter):
     own_redis.execute_command("ACL", "SETUSER", own_redis.acl_whoami(), "-blpop")
     with own_locks.lock("a"), pytest.raises(ResponseError, match=r"blpop|permission"):
         start(wait).result(60)
+
+
+def test_a_value_in_place_of_an_inbox_is_removed(own_locks, own_redis):
+    """A string of another program, for example. Grants may be lost with it."""
+    with own_locks.lock("a"):
+        assert not own_locks.lock("a").acquire(blocking_timeout=0.05)
+        [known] = runners._thread_inboxes[own_locks._server().client.connection_pool].values()
+        own_redis.set(known.key, "x")
+        waits = start(own_locks.lock("a", auto_renewal=False).acquire)
+        wait_until(lambda: own_redis.type(known.key) != "string")
+    assert waits.result(60)
+    own_locks.force_release("a")
+
+
+def new_waiter(manager, inbox_class, run):
+    read_by = inbox_class("", run)
+    return read_by, read_by.join(manager._keys.of("a"), "token")
+
+
+def test_waiters_ask_again_if_the_slot_of_their_inbox_moves(manager):
+    read_by, waiter = new_waiter(manager, inbox.ThreadInbox, runners.run)
+    reading = read_by._read(1)
+    next(reading)
+    with pytest.raises(StopIteration):
+        reading.send([TryAgainError()])
+    assert waiter.news == ASK_AGAIN
+
+
+async def test_a_grant_before_the_wait_counts_whatever_comes_later(manager):
+    read_by, waiter = new_waiter(manager, inbox.LoopInbox, runners.arun)
+    waiter.rides_outages = True
+    read_by.deliver(b"%d 7 1000" % waiter.ticket)
+    read_by.tell_all(ASK_AGAIN)
+    read_by.read_failed(ConnectionError())  # nobody waits
+    assert not read_by.outage
+    assert await read_by.wait(None, waiter, 1) == (7, 1.0)
 
 
 def test_a_signal_handler_waits_in_the_thread_that_reads():

@@ -8,9 +8,9 @@ from threading import Thread
 
 
 class _Server(ThreadingTCPServer):
-    def __init__(self, reply: bytes) -> None:
+    def __init__(self, reply: bytes, other: bytes) -> None:
         super().__init__(("127.0.0.1", 0), _Client)
-        self.reply = reply
+        self.reply, self.other = reply, other
         self.accepted: list[socket.socket] = []
 
     def process_request(self, request, client_address) -> None:
@@ -25,13 +25,13 @@ class _Client(StreamRequestHandler):
         with suppress(OSError, EOFError):  # the client is gone
             while command := _read_command(self.rfile):
                 is_script = command[0].upper() in (b"EVAL", b"EVALSHA")
-                self.wfile.write(self.server.reply if is_script else b"+OK\r\n")
+                self.wfile.write(self.server.reply if is_script else self.server.other)
 
 
 @contextmanager
-def odd_server(reply: bytes) -> Iterator[int]:
-    """Run the server in threads, and yield its port."""
-    with _Server(reply) as server:
+def odd_server(reply: bytes, other: bytes = b"+OK\r\n") -> Iterator[int]:
+    """Run the server in threads, and yield its port. It replies `other` to what is no script."""
+    with _Server(reply, other) as server:
         thread = Thread(target=server.serve_forever, args=(0.02,))
         thread.start()
         try:

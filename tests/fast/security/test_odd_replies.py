@@ -1,8 +1,10 @@
 """A server that replies with nonsense is an unusable server: its cache alias counts as unreadable,
 and callers get an error of redis-py or of locks."""
 
+import asyncio
+
 import pytest
-from redis.exceptions import RedisError
+from redis.exceptions import InvalidResponse, RedisError
 
 from django_redislock import LockError
 
@@ -59,3 +61,10 @@ def test_each_call_returns_or_raises_an_error_that_callers_expect(alias_on, repl
                 pass
             except BaseException as error:
                 raise AssertionError(f"{name} raised {error!r}") from error
+
+
+def test_a_greeting_that_redis_py_cannot_parse_is_an_error(alias_on) -> None:
+    with odd_server(b"", other=REPLIES["no number"]) as port:
+        evil = alias_on(f"redis://127.0.0.1:{port}/0", protocol=2)
+        with pytest.raises(InvalidResponse, match="cannot parse"):
+            asyncio.run(evil.acount())
